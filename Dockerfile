@@ -21,6 +21,7 @@ WORKDIR /build
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY runtime/deathless runtime/deathless
 COPY operator/deathless_operator operator/deathless_operator
+COPY docs/errors docs/errors
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
  && python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --no-index \
       --root /out /wheel/*.whl \

@@ -31,7 +31,7 @@ LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --g
 LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-shop demo-shop-record test lint format quick single pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-upgrade demo-shop demo-shop-record test lint format quick single pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -65,6 +65,9 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.requirements
 
 demo: install ## Run a replicated bank and kill its primary as often as you like
 	@$(BIN)/deathless demo
+
+demo-upgrade: install ## Give a bank other code while it is called, with kills at the worst moments
+	@$(BIN)/deathless demo --upgrade
 
 demo-shop: install postgresql ## Kill a process of the shop each second for MINUTES=10, then compare its books (SEED=n)
 	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED)

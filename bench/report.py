@@ -15,8 +15,9 @@ HEAD: Final = """# Benchmarks
 generator and the peers run on the one machine described below, so the processor time of a call at client, primary and
 both followers comes from the same cores. Unless a line says otherwise, arguments have 64 bytes, the fence is `seal`,
 there are three replicas, and every reply is durable and proved before it is sent. A **floor** is the least that is
-possible, measured in the same run: one fdatasync of 4 KiB in the same folder and one round trip over loopback.
-**Peers** are measured in the same run, alternating with Deathless, with their default durability.
+possible, measured in the same run: one fdatasync of 4 KiB in a file of the same folder that was filled with zeros, and
+one round trip over loopback; of a p99, the 99th percentile of these. **Peers** are measured in the same run,
+alternating with Deathless, with their default durability.
 
 """
 

@@ -41,6 +41,7 @@ class Limit(NamedTuple):
 
 
 FILES: Final = {
+    "kept_code": "tests/unit/deathless/shell/service_code/test_kept_code.py",
     "kubeconfig": "tests/unit/deathless_operator/cluster/test_kubeconfig.py",
     "activities": "tests/unit/deathless/core/primary/test_activities.py",
     "authority": "tests/unit/deathless_operator/cluster/test_authority.py",
@@ -51,7 +52,7 @@ FILES: Final = {
     "due_times": "tests/unit/deathless/execution/test_due_times.py",
     "erasure": "tests/unit/deathless_operator/plan/service/test_erasure.py",
     "etcd_lock": "tests/unit/deathless/shell/lock_stores/etcd/test_lock.py",
-    "image_check": "tests/unit/deathless_operator/plan/service/test_image_check.py",
+    "image_check": "tests/unit/deathless_operator/plan/service/upgrading/test_image_check.py",
     "issuer": "tests/unit/deathless/shell/net/test_issuer.py",
     "jumps": "tests/process/test_clock_jumps.py",
     "keyed_session": "tests/unit/deathless/drivers/test_keyed_session.py",
@@ -66,6 +67,7 @@ FILES: Final = {
     "schedules": "tests/unit/deathless/execution/invocations/test_schedules.py",
     "timers": "tests/sim/test_timers.py",
     "trouble": "tests/unit/deathless_operator/plan/service/test_trouble.py",
+    "upgrade": "tests/unit/deathless_operator/plan/service/upgrading/test_upgrade.py",
 }
 """Where the tests are that the tables name."""
 
@@ -83,7 +85,7 @@ OTHERS: Final = (
         ("kubeconfig:test_login_command_is_run_again_when_what_it_gave_has_expired",),
     ),
     Limit(
-        "runtime/deathless/base/config.py",
+        "runtime/deathless/base/lock_stores/etcd.py",
         ("EtcdConfig.lease_ttl_s",),
         Clock.ANOTHER,
         "etcd counts; nothing is decided by a lease (I2)",
@@ -146,7 +148,7 @@ OTHERS: Final = (
         ("issuer:test_leeway_covers_a_clock_that_differs",),
     ),
     Limit(
-        "runtime/deathless/base/manifest_parts.py",
+        "runtime/deathless/base/lock_stores/etcd_settings.py",
         ("EtcdSpec.lease_ttl_s",),
         Clock.ANOTHER,
         "as EtcdConfig.lease_ttl_s",
@@ -164,6 +166,12 @@ OTHERS: Final = (
         ("Toleration.toleration_seconds", "PodTemplate.termination_grace_period_seconds"),
         Clock.ANOTHER,
         "Kubernetes counts",
+    ),
+    Limit(
+        "runtime/deathless/base/config.py",
+        ("UpgradeConfig.time_us",),
+        Clock.NONE,
+        "",
     ),
     Limit(
         "runtime/deathless/base/times.py",
@@ -288,6 +296,13 @@ OTHERS: Final = (
         ("proof:test_a_clock_that_stepped_ahead_sweeps_secrets_and_keeps_nobody_out",),
     ),
     Limit(
+        "runtime/deathless/shell/service_code/kept_code.py",
+        ("ABANDONED_S",),
+        Clock.WALL,
+        "a folder says when it was written; of one that is removed too early its writer says that nothing is kept",
+        ("kept_code:test_a_clock_that_stepped_ahead_removes_a_half_written_copy_and_keeps_nobody_from_starting",),
+    ),
+    Limit(
         "operator/deathless_operator/cli/certificates.py",
         ("AUTHORITY_LIFE_S",),
         Clock.WALL,
@@ -381,6 +396,12 @@ OTHERS: Final = (
         "Kubernetes and the pod count",
     ),
     Limit(
+        "operator/deathless_operator/plan/service/upgrading/driving.py",
+        ("DRIVE_S", "DEADLINE_S"),
+        Clock.ANOTHER,
+        "the pod and Kubernetes count",
+    ),
+    Limit(
         "operator/deathless_operator/plan/service/erasure.py",
         ("RETRY_S",),
         Clock.WALL,
@@ -431,6 +452,13 @@ OTHERS: Final = (
         "the API server says both",
         ("trouble:test_refusal_of_pods_stands_until_a_later_pod_of_that_set_is_made",),
     ),
+    Limit(
+        "operator/deathless_operator/plan/service/upgrading/upgrade.py",
+        ("UP_S",),
+        Clock.WALL,
+        "the API server says when a pod was made",
+        ("upgrade:test_upgraders_that_can_not_be_placed_are_told",),
+    ),
 )
 """What goes by another clock than a steady one, or has tests of its own."""
 
@@ -454,10 +482,11 @@ STEADY: Final = {
         "LEAVE_MAX_S",
         "HANDOVER_WAIT_MAX_S",
     ),
-    "runtime/deathless/cli/look/check.py": ("QUIET_S",),
+    "runtime/deathless/cli/output.py": ("QUIET_S",),
     "runtime/deathless/cli/demo/demo.py": ("START_S", "WHOLE_S", "ANSWERS_S", "COUNT_S"),
     "runtime/deathless/cli/demo/faults.py": ("FREEZE_S", "SETTLE_S"),
     "runtime/deathless/cli/demo/load.py": ("PAUSE_S",),
+    "runtime/deathless/cli/demo/upgrades.py": ("LOOK_S",),
     "runtime/deathless/cli/look/logs.py": ("LOOK_S",),
     "runtime/deathless/cli/change/switchover.py": ("POLL_S", "SWITCH_S"),
     "runtime/deathless/cli/run/up.py": ("LOOK_S", "SAME_S"),
@@ -469,7 +498,7 @@ STEADY: Final = {
         "WINDOW_RETRY_MS",
     ),
     "runtime/deathless/core/primary/checkpoint_plan.py": ("REBASE_RETRY_S", "SHORT_RETRY_S"),
-    "runtime/deathless/core/supervisor/claims.py": ("CLAIM_S", "ASK_AGAIN_S", "UNANSWERED_S"),
+    "runtime/deathless/core/supervisor/claims.py": ("CLAIM_S", "ASK_LOCK_AGAIN_S", "UNANSWERED_S"),
     "runtime/deathless/core/client/link.py": (
         "PING_S",
         "SUSPECT_S",
@@ -501,6 +530,7 @@ STEADY: Final = {
     ),
     "runtime/deathless/core/supervisor/divergences.py": ("DIVERGED_S", "PAUSE_MAX_S", "HOUR_S"),
     "runtime/deathless/core/replica/follower.py": ("FOLLOW_RETRY_S",),
+    "runtime/deathless/core/replica/replica.py": ("MIGRATING_MAX_S",),
     "runtime/deathless/core/primary/handover.py": ("HANDOVER_MAX_S",),
     "runtime/deathless/core/supervisor/missing.py": ("MISSING_S", "STALE_S"),
     "runtime/deathless/core/primary/sending.py": ("TRIM_S", "STALL_S", "STALL_MAX_S"),
@@ -513,7 +543,9 @@ STEADY: Final = {
     "runtime/deathless/drivers/files.py": ("LOCK_WAIT_S", "LOCK_AGAIN_S"),
     "runtime/deathless/drivers/key_queues.py": ("PAUSE_MIN_S", "PAUSE_MAX_S", "ASKED_MAX_S", "CIRCUIT_MAX_S"),
     "runtime/deathless/drivers/session.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "REFUSED_MAX_S"),
-    "runtime/deathless/engine/replica/replica_engine.py": ("READ_AGAIN_S", "ANCHOR_US", "SLEPT_MIN_US"),
+    "runtime/deathless/engine/replica/met_times.py": ("ANCHOR_US",),
+    "runtime/deathless/engine/replica/replica_engine.py": ("SLEPT_MIN_US",),
+    "runtime/deathless/engine/replica/takeover_steps.py": ("READ_AGAIN_S",),
     "runtime/deathless/engine/replica/witness_keeper.py": ("BEHIND_S",),
     "runtime/deathless/execution/author/cron.py": ("_SPAN_US",),
     "runtime/deathless/shell/worker/activities.py": ("PATIENCE_S",),
@@ -524,6 +556,7 @@ STEADY: Final = {
     "runtime/deathless/shell/service_code/check/compare.py": ("CALL_MAX_S", "ALL_MAX_S", "LOOK_S"),
     "runtime/deathless/shell/worker/checkpoints.py": ("CHILD_MAX_S",),
     "runtime/deathless/core/supervisor/restarts.py": ("RESTART_MIN_S", "RESTART_MAX_S", "STABLE_S", "AT_ONCE_S"),
+    "runtime/deathless/shell/client/driver.py": ("LEAST_S",),
     "runtime/deathless/shell/client/shard_client.py": ("CALL_S",),
     "runtime/deathless/shell/lock_stores/erasing.py": ("QUIET_S", "AGAIN_S", "LOOK_EVERY_S"),
     "runtime/deathless/shell/lock_stores/etcd/gateway.py": (
@@ -538,6 +571,7 @@ STEADY: Final = {
     "runtime/deathless/shell/pod/health_port.py": ("FRONT_DOOR_S",),
     "runtime/deathless/shell/disk/holders.py": ("LOOK_S",),
     "runtime/deathless/shell/ingress/ingress.py": ("REQUEST_TIMEOUT_S", "SWEEP_S", "LINGER_S", "STOP_GRACE_S"),
+    "runtime/deathless/shell/web/http2_frames.py": ("IDLE_PER_S", "RESETS_PER_S"),
     "runtime/deathless/shell/ingress/results.py": ("WAIT_S", "WAIT_MAX_S"),
     "runtime/deathless/shell/net/issuer.py": ("FETCH_S", "UNKNOWN_PAUSE_S", "RETRY_S", "FRESH_S", "KEPT_S"),
     "runtime/deathless/shell/pod/kubernetes_api.py": ("TIMEOUT_S", "WATCH_SILENCE_S"),
@@ -573,17 +607,30 @@ STEADY: Final = {
     "runtime/deathless/shell/worker/span_exporter.py": ("LAST_MS",),
     "runtime/deathless/shell/worker/spans.py": ("RESTART_MIN_S", "RESTART_MAX_S"),
     "runtime/deathless/shell/link/standing.py": ("BEAT_S", "HEARD_MAX_S"),
+    "runtime/deathless/shell/operate/upgrading/local_upgraders.py": ("STOP_S",),
+    "runtime/deathless/shell/operate/upgrading/upgrade_drive.py": ("POLL_S",),
+    "runtime/deathless/shell/operate/upgrading/upgrade_lead.py": ("TOLD_S",),
+    "runtime/deathless/shell/pod/entry.py": ("LOOK_S",),
+    "runtime/deathless/shell/operate/upgrading/rehearsal.py": ("END_S", "TURNS_S"),
+    "runtime/deathless/shell/operate/upgrading/reload.py": ("POLL_S",),
+    "runtime/deathless/shell/operate/start_code.py": ("LOOK_S",),
     "runtime/deathless/shell/operate/status.py": ("ASK_S",),
+    "runtime/deathless/shell/service_code/former_command.py": ("ASK_S",),
     "runtime/deathless/core/supervisor/machine.py": ("INGRESS_STOP_MAX_S",),
     "runtime/deathless/core/supervisor/worker_life.py": ("LAST_WORDS_S",),
     "runtime/deathless/core/supervisor/worker_watch.py": ("SLOW_TOLD_MS",),
     "runtime/deathless/shell/supervisor/starting.py": ("LOOK_S",),
     "runtime/deathless/shell/client/sync_client.py": ("CLOSE_S",),
+    "runtime/deathless/shell/upgrade/following.py": ("AGAIN_S", "LOOK_S"),
+    "runtime/deathless/shell/upgrade/former_link.py": ("END_S", "CONNECT_S", "AGAIN_S"),
+    "runtime/deathless/shell/upgrade/former_server.py": ("PREAMBLE_S",),
     "runtime/deathless/shell/worker/upstream.py": ("CONNECT_MAX_S",),
     "runtime/deathless/shell/supervisor/usable.py": ("AGAIN_MIN_S", "AGAIN_MAX_S"),
     "runtime/deathless/shell/operate/verification.py": ("SETTLE_S",),
+    "runtime/deathless/shell/worker/helpers/zero_writer.py": ("REST_MAX_S",),
+    "runtime/deathless/shell/worker/turn_guards.py": ("LOOK_S",),
     "runtime/deathless/shell/worker/watched_filesystem.py": ("SLOW_CALL_S", "SLOW_KEPT_S"),
-    "runtime/deathless/shell/worker/witness_process.py": ("INTERVAL_S",),
+    "runtime/deathless/shell/worker/helpers/witness_process.py": ("INTERVAL_S",),
     "runtime/deathless/shell/worker/worker.py": ("PING_S", "PING_MS", "RELEASE_MAX_S", "FLUSH_MAX_S"),
     "operator/deathless_operator/cli/lock_users.py": ("REOPEN_S", "PAUSE_MAX_S"),
     "operator/deathless_operator/cli/plugin.py": ("LOOK_S",),
@@ -631,6 +678,7 @@ STEADY: Final = {
     "operator/deathless_operator/plan/drill/drill.py": ("ACTIVE_REQUEUE_S", "WAITING_REQUEUE_S", "REQUEUE_MAX_S"),
     "operator/deathless_operator/plan/service/erasure.py": ("LOOK_S",),
     "operator/deathless_operator/plan/service/plan.py": ("UNSEEN_S",),
+    "operator/deathless_operator/plan/service/upgrading/upgrade.py": ("LOOK_S",),
 }
 """What goes by a steady clock, by module."""
 
@@ -657,7 +705,8 @@ WALL_READS: Final = {
     "runtime/deathless/cli/run/up.py": (4, "what is told says when"),
     "runtime/deathless/drivers/source_link.py": (1, "a caller's deadline is a moment; beyond it nothing is begun"),
     "runtime/deathless/shell/net/callers.py": (1, "given to the issuer: tokens say when they end"),
-    "runtime/deathless/shell/service_code/code_record.py": (1, "which of several records people see first"),
+    "runtime/deathless/shell/service_code/kept_code.py": (3, "which of several codes was used last, and ABANDONED_S"),
+    "runtime/deathless/shell/upgrade/planning.py": (1, "the one time that migrations are shown"),
     "runtime/deathless/shell/pod/health_port.py": (1, "the date header"),
     "runtime/deathless/shell/ingress/ingress.py": (1, "the date header"),
     "runtime/deathless/shell/net/proof.py": (2, "SWEPT_S"),
@@ -689,6 +738,7 @@ UNITS: Final = ("_s", "_ms", "_us", "_ns", "_seconds", "_seconds_max", "_per_hou
 SETTINGS: Final = (
     "runtime/deathless/base/limits.py",
     "runtime/deathless/base/config.py",
+    "runtime/deathless/base/lock_stores/*.py",
     "runtime/deathless/base/manifest*.py",
     "operator/deathless_operator/model/*.py",
 )

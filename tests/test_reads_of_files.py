@@ -21,7 +21,9 @@ NAMED = "the user, or who deployed us, named this file to just this process"
 PART = "opened to read so many bytes, or line by line"
 
 REVIEWED: Final = {
+    "runtime/deathless/cli/look/explain.py": (2, "pages of this package, or of the sources that run"),
     "runtime/deathless/cli/change/calls.py": (1, NAMED),
+    "runtime/deathless/cli/demo/upgrades.py": (1, CODE),
     "runtime/deathless/drivers/files.py": (1, PART),
     "runtime/deathless/drivers/port.py": (1, NAMED),
     "runtime/deathless/shell/service_code/check/run.py": (1, CODE),
@@ -32,7 +34,12 @@ REVIEWED: Final = {
     "runtime/deathless/shell/lock_stores/etcd/opening.py": (1, NAMED),
     "runtime/deathless/shell/lock_stores/etcd/settings.py": (1, NAMED),
     "runtime/deathless/shell/disk/filesystem.py": (1, KERNEL),
-    "runtime/deathless/shell/service_code/fingerprint.py": (4, CODE),
+    "runtime/deathless/shell/service_code/fingerprint.py": (3, CODE),
+    "runtime/deathless/shell/service_code/kept_code.py": (
+        2,
+        "as `modules_in` has just read it, and what it stands for",
+    ),
+    "runtime/deathless/shell/service_code/kept_import.py": (1, CODE),
     "runtime/deathless/shell/ingress/pages.py": (1, "a file of this package, by a name that stands in the module"),
     "runtime/deathless/shell/pod/kubernetes_api.py": (1, NAMED),
     "runtime/deathless/shell/operate/log_history.py": (1, PART),
@@ -45,8 +52,9 @@ REVIEWED: Final = {
     "runtime/deathless/shell/directory/place.py": (1, KERNEL),
     "runtime/deathless/shell/pod/pod_config.py": (1, NAMED),
     "runtime/deathless/shell/operate/replica_log.py": (3, PART),
-    "runtime/deathless/shell/service_code/sources.py": (1, CODE),
+    "runtime/deathless/shell/service_code/sources.py": (2, CODE),
     "runtime/deathless/shell/net/tls.py": (2, NAMED),
+    "runtime/deathless/shell/upgrade/former.py": (1, "what our own child wrote for us, at offsets"),
     "runtime/deathless/shell/worker/turn_guards.py": (1, KERNEL),
     "operator/deathless_operator/cli/drill_run.py": (1, NAMED),
     "operator/deathless_operator/cluster/connection.py": (3, NAMED),

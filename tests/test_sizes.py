@@ -20,19 +20,17 @@ MODULES_MAX: Final = 20
 ATTRIBUTES_MAX: Final = 15
 
 # Folders with more modules, and why one can still be found at once.
-FOLDERS: Final[dict[str, tuple[int, str]]] = {
-    "operator/deathless_operator/plan/service": (21, "a module for each kind of object and condition, with its name"),
-}
+FOLDERS: Final[dict[str, tuple[int, str]]] = {}
 # Classes with more attributes.
 CLASSES: Final[dict[str, int]] = {
     "operator/deathless_operator/handlers/metrics.py::Metrics": 16,
     "runtime/deathless/core/client/session.py::ClientSession": 21,
     "runtime/deathless/core/primary/admission.py::Admission": 25,
-    "runtime/deathless/core/primary/primary.py::Primary": 38,
+    "runtime/deathless/core/primary/primary.py::Primary": 37,
     "runtime/deathless/core/replica/replica.py::Replica": 26,
     "runtime/deathless/core/supervisor/detection.py::Detector": 17,
     "runtime/deathless/engine/log/segment_writer.py::SegmentWriter": 19,
-    "runtime/deathless/engine/replica/replica_engine.py::ReplicaEngine": 26,
+    "runtime/deathless/engine/replica/replica_engine.py::ReplicaEngine": 19,
     "runtime/deathless/execution/executor.py::HandlerExecutor": 16,
     "runtime/deathless/execution/invocations/all_invocations.py::Invocations": 20,
     "runtime/deathless/execution/invocations/invocation.py::Invocation": 25,

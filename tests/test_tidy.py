@@ -31,8 +31,27 @@ FILE_BYTES_MAX = 1 << 20
 LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "runtime/deathless/execution/invocations/difference.py": (
+        "tests/unit/deathless/execution/invocations/test_restoration.py"
+    ),
+    "runtime/deathless/execution/invocations/misfits.py": (
+        "tests/unit/deathless/execution/invocations/test_restoration.py"
+    ),
     "operator/deathless_operator/handlers/process.py": "tests/apiserver/test_operator_process.py",
+    "runtime/deathless/cli/demo/service_2.py": "tests/process/test_cli_demo.py",
+    "runtime/deathless/cli/demo/upgrades.py": "tests/process/test_cli_demo.py",
+    "runtime/deathless/cli/run/dev.py": "tests/process/test_cli_dev.py",
     "runtime/deathless/cli/change/adopt.py": "tests/process/test_cli_adopt.py",
+    "runtime/deathless/cli/change/upgrade.py": "tests/process/test_cli_upgrade.py",
+    "runtime/deathless/cli/change/rehearse.py": "tests/process/test_cli_rehearse.py",
+    "runtime/deathless/shell/operate/upgrading/rehearsal_child.py": "tests/process/test_cli_rehearse.py",
+    "runtime/deathless/shell/operate/upgrading/migration_child.py": "tests/process/test_cli_upgrade.py",
+    "runtime/deathless/shell/operate/upgrading/upgrade_check.py": "tests/process/test_cli_upgrade.py",
+    "runtime/deathless/shell/operate/upgrading/live_upgrade.py": "tests/process/test_live_upgrade.py",
+    "runtime/deathless/shell/operate/upgrading/local_upgraders.py": "tests/process/test_live_upgrade.py",
+    "runtime/deathless/cli/run/former.py": "tests/process/test_pod_upgrade.py",
+    "runtime/deathless/simulation/nodes/former.py": "tests/sim/test_scenarios.py",
+    "runtime/deathless/simulation/workload/codes.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/cli/look/checkpoint.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/cli/look/log.py": "tests/process/test_cli_log.py",
     "runtime/deathless/cli/look/parked.py": "tests/process/test_cli_tools.py",
@@ -41,12 +60,16 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/run/replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/cli/look/status.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/shell/lock_stores/inspection.py": "tests/process/test_cli_log.py",
-    "runtime/deathless/shell/pod/entry.py": "tests/process/test_pod_replica.py",
+    "runtime/deathless/testing/links.py": "tests/unit/deathless/testing/test_environment.py",
+    "runtime/deathless/testing/peer_links.py": "tests/unit/deathless/testing/test_fake_peer.py",
+    "runtime/deathless/testing/primary.py": "tests/unit/deathless/testing/test_environment.py",
+    "runtime/deathless/testing/served.py": "tests/unit/deathless/testing/test_environment.py",
     "runtime/deathless/shell/worker/connections.py": "tests/unit/deathless/shell/worker/test_worker.py",
     "runtime/deathless/core/supervisor/events.py": "tests/unit/deathless/core/supervisor/test_machine.py",
     "runtime/deathless/shell/supervisor/other_replicas.py": "tests/unit/deathless/shell/test_supervisor_held.py",
     "runtime/deathless/shell/supervisor/standing_view.py": "tests/unit/deathless/shell/test_supervisor_held.py",
     "runtime/deathless/shell/supervisor/starting.py": "tests/unit/deathless/shell/test_supervisor_settings.py",
+    "runtime/deathless/shell/operate/start_code.py": "tests/process/test_kept_code.py",
     "runtime/deathless/shell/operate/verification.py": "tests/process/test_cli_log.py",
     "runtime/deathless/simulation/workload/client_node.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/world/clock.py": "tests/sim/test_seeds.py",
@@ -54,12 +77,14 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/nodes/copies.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/world/directory.py": "tests/sim/test_safeguards.py",
     "runtime/deathless/simulation/runs/injector.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/runs/upgrades.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/workload/lab.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/world/lock.py": "tests/unit/deathless/simulation/test_sim_lock.py",
     "runtime/deathless/simulation/world/page.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/nodes/checkpoints.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/nodes/connections.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/nodes/lock_port.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/nodes/segment_maker.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/nodes/upstream.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/nodes/peer_links.py": "tests/sim/test_services.py",
     "runtime/deathless/simulation/nodes/replica_node.py": "tests/sim/test_seeds.py",
@@ -275,6 +300,18 @@ def tests_do_not_sleep(tree: Tree) -> list[str]:
             if [ast.unparse(argument) for argument in node.args] != ["0"]:
                 found[path] = f"{path}:{node.lineno}: {ast.unparse(node)}"
     return against_table(found, SLEEPS, "SLEEPS")
+
+
+def imports_of_tests_stay_theirs(tree: Tree) -> list[str]:
+    """A test module that puts a folder on the module path at import leaves its modules' short names to all others."""
+    return [
+        f"{path}:{part.lineno}: sys.path changes while this is imported; import through a package, or in a fixture"
+        for path, text in python(tree, "tests")
+        for statement in parsed(text).body
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for part in ast.walk(statement)
+        if isinstance(part, ast.Attribute) and ast.unparse(part) == "sys.path"
+    ]
 
 
 def tests_are_not_left_out(tree: Tree) -> list[str]:
@@ -499,6 +536,7 @@ RULES: dict[Rule, list[Tree]] = {
         {TEST: "import asyncio\nasync def f(): await asyncio.sleep(1)\n"},
         {TEST: "from time import sleep\nsleep(pause)\n"},
     ],
+    imports_of_tests_stay_theirs: [{TEST: "import sys\nsys.path.insert(0, 'examples')\n"}],
     tests_are_not_left_out: [
         {TEST: "import pytest\n@pytest.mark.skip\ndef test_a_b_c(): ...\n"},
         {TEST: "import pytest\npytest.skip('later')\n"},

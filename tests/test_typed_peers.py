@@ -1,6 +1,6 @@
-"""Arguments and replies of typed calls are known to each checker that authors use: mypy, pyrefly and pyright.
+"""Types of calls, and of migrations, are known to each checker that authors use: mypy, pyrefly and pyright.
 
-The sample has good lines and wrong ones, which carry a comment that silences the first two. Without these comments each
+Each sample has good lines and wrong ones, which carry a comment that silences the first two. Without these each
 checker must find an error in every wrong line, and none elsewhere. Pyright is run as basedpyright, its fork, with
 pyright's own strict rules and no others.
 """
@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-SAMPLE = ROOT / "tests/samples/typed_peers.py"
+SAMPLES = {"typed_peers.py": 14, "typed_changes.py": 7}  # with how many wrong lines
 SILENCER = "  # type: ignore"
 
 
@@ -63,12 +63,12 @@ def pyright(path: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("checker", [mypy, pyrefly, pyright])
-def test_wrong_calls_of_typed_peers_are_refused_and_no_others(
-    tmp_path: Path, checker: Callable[[Path], set[int]]
-) -> None:
-    lines = SAMPLE.read_text().splitlines()
+@pytest.mark.parametrize("name", SAMPLES)
+def test_wrong_lines_are_refused_and_no_others(tmp_path: Path, name: str, checker: Callable[[Path], set[int]]) -> None:
+    sample = ROOT / "tests/samples" / name
+    lines = sample.read_text().splitlines()
     wrong = {number for number, line in enumerate(lines, 1) if SILENCER in line}
-    assert len(wrong) == 14
-    bare = tmp_path / SAMPLE.name
+    assert len(wrong) == SAMPLES[name]
+    bare = tmp_path / name
     bare.write_text("\n".join(line.partition(SILENCER)[0] for line in lines) + "\n")
     assert checker(bare) == wrong

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Invalid as Invalid
     from deathless.sdk import InvalidAwait as InvalidAwait
     from deathless.sdk import Map as Map
+    from deathless.sdk import Migration as Migration
     from deathless.sdk import NotRetryable as NotRetryable
     from deathless.sdk import Operation as Operation
     from deathless.sdk import OutcomeUnknown as OutcomeUnknown
@@ -60,6 +61,7 @@ _HOMES = {
     "Invalid": "deathless.sdk",
     "InvalidAwait": "deathless.sdk",
     "Map": "deathless.sdk",
+    "Migration": "deathless.sdk",
     "NotRetryable": "deathless.sdk",
     "Operation": "deathless.sdk",
     "OutcomeUnknown": "deathless.sdk",
@@ -93,6 +95,7 @@ __all__ = [
     "Invalid",
     "InvalidAwait",
     "Map",
+    "Migration",
     "NotRetryable",
     "Operation",
     "OutcomeUnknown",

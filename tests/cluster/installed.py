@@ -33,6 +33,7 @@ NAMESPACE = "deathless-system"
 IMAGE = "docker.io/library/deathless"
 LEDGER_IMAGE = "docker.io/library/deathless-ledger:1"
 OTHER_IMAGE = "docker.io/library/deathless-ledger:2"  # the same service with other code
+MISFIT_IMAGE = "docker.io/library/deathless-ledger:3"  # it has no place for what is stored
 RELEASE = "deathless"
 VALUES: dict[str, Any] = {
     "image": {"repository": IMAGE, "pullPolicy": "IfNotPresent"},
@@ -54,11 +55,16 @@ CALM = {"suspectAfterS": 5.0, "logCallMaxS": 30.0}
 
 
 def build_images(folder: Path) -> list[Path]:
-    """Build our image and two of a user's on top of it; gives docker archives, ours first."""
+    """Build our image and three of a user's on top of it; gives docker archives, ours first."""
     build = [sys.executable, str(ROOT / "tools" / "image.py")]
     archives = [Path(run(*build, timeout_s=1800).strip().splitlines()[-1])]
     source = (ROOT / "tests" / "process" / "ledger.py").read_text()
-    for tag, code in ((LEDGER_IMAGE, source), (OTHER_IMAGE, source.replace("len(notes.tags)", "0 + len(notes.tags)"))):
+    codes = {
+        LEDGER_IMAGE: source,
+        OTHER_IMAGE: source.replace("len(notes.tags)", "0 + len(notes.tags)"),
+        MISFIT_IMAGE: source.replace("tags", "marks"),
+    }
+    for tag, code in codes.items():
         context = folder / tag.rpartition(":")[2]
         context.mkdir()
         shutil.copy(ROOT / "examples" / "image" / "Dockerfile", context / "Dockerfile")

@@ -74,8 +74,8 @@ def test_scaling_up_takes_over_never_and_scaling_down_only_where_the_primary_goe
         check_no_call_failed(callers)
 
 
-def test_image_with_other_code_is_refused_and_the_old_one_goes_on(cluster: Lab) -> None:
-    with Ledger(cluster, "upgrade", limits=CALM) as ledger:
+def test_image_with_other_code_waits_for_a_word_and_the_old_one_goes_on(cluster: Lab) -> None:
+    with Ledger(cluster, "other", limits=CALM, upgradePolicy="Manual") as ledger:
         with called(ledger, patient=True) as callers:
             ledger.apply(image=OTHER_IMAGE)
             message = ledger.wait_condition("UpgradeRequired", "True")

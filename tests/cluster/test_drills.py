@@ -128,7 +128,9 @@ def test_build_without_its_fence_fails_the_freeze_drill(cluster: Lab, tmp_path: 
         ledger.wait_ready()
         # Longer than the others take to decide on a busy machine, or there is no second primary; shorter than the
         # patience of the frozen front door, which must still pass on what its worker answers.
-        ledger.cluster.apply(drill(ledger, "freeze", {"type": "Freeze", "durationSeconds": 6}))
+        # Its calls never go well again, so the run lasts until its deadline.
+        fault = {"type": "Freeze", "durationSeconds": 6}
+        ledger.cluster.apply(drill(ledger, "freeze", fault, activeDeadlineSeconds=200))
         last = judged(ledger, "freeze")
     assert (last["verdict"], last["reason"]) == ("Failed", "Lost"), json.dumps(last)
     assert last["callsLost"] > 0

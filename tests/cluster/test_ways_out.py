@@ -40,7 +40,7 @@ def test_log_whose_lock_store_forgot_it_is_adopted(cluster: Lab) -> None:
 
 
 def test_other_code_is_adopted_where_the_old_one_stopped(cluster: Lab) -> None:
-    with Ledger(cluster, "adopted") as ledger:
+    with Ledger(cluster, "adopted", upgradePolicy="Manual") as ledger:
         with called(ledger):
             ledger.wait_ready()
         ledger.apply(image=OTHER_IMAGE)

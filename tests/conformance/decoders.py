@@ -12,7 +12,6 @@ READERS = {"read_json", "read_msgpack", "JsonReader", "MsgpackReader"}
 WHOLE = {"msgspec.convert", "json.load", "json.loads", "tomllib.load", "tomllib.loads", "ast.literal_eval"}
 UNPACK = {"unpack", "unpack_from", "iter_unpack"}
 ANSWERS = ("answer", "response", "urlopen", "content", "reader", "stderr", "stdout")  # what a stream is called
-SILENT = {"shell/operate/replay.py:communicate"}  # its standard output is ours, so there is nothing to read
 LIBRARIES = ("msgspec.json.", "msgspec.msgpack.", "msgspec.yaml.", "msgspec.toml.", "pickle.", "marshal.")
 
 
@@ -53,7 +52,7 @@ def unbounded(path: str, text: str) -> list[str]:
         named = any(word in ast.unparse(call.func.value) for word in ANSWERS)
         awaited = isinstance(node, ast.Await) and call.func.attr in {"json", "text"}
         # What a program says goes on for as long as it likes, unless it is known to say nothing.
-        says = call.func.attr == "communicate" and isinstance(node, ast.Call) and f"{path}:communicate" not in SILENT
+        says = call.func.attr == "communicate" and isinstance(node, ast.Call)
         if says or (whole and (awaited or (named and call.func.attr in {"read", "readlines", "readall"}))):
             found.add(f"{path}:{call.lineno}")
     return sorted(found)
@@ -80,6 +79,7 @@ COPY = "a value of ours, encoded in the same line"
 READ = "`read_json` or `read_msgpack`, whose one error its function or the caller of it answers"
 TREE = "of what a door read already, in types of ours; a misfit is an error that names the field"
 KERNEL = "what the kernel wrote"
+TESTED = "of a service under test, in the process of its author's test; what it raises fails that test"
 ELSEWHERE: dict[str, str] = {
     "base/config.py::ReplicaConfig.make_limits": TREE,
     "base/schema_check.py::_check_leaf": TREE,
@@ -101,6 +101,7 @@ ELSEWHERE: dict[str, str] = {
     "core/primary/admission.py::Admission.space_refused": OURS,
     "core/tables/spool.py::Run.load": OURS,
     "deathless_operator/cli/plugin_operators.py::order": READ,
+    "deathless_operator/cli/plugin_upgrade.py::wanted_fingerprint": READ,
     "deathless_operator/cluster/kubeconfig.py::Login._run": "of a command of the user's own kubeconfig: NoCluster",
     "deathless_operator/cluster/lock_store.py::_read": READ,
     "deathless_operator/drill/front_door.py::HttpFrontDoor.read": READ,
@@ -108,9 +109,10 @@ ELSEWHERE: dict[str, str] = {
     "deathless_operator/plan/service/access.py::_is_former_store": READ,
     "deathless_operator/plan/drill/reading.py::_read_spec": TREE,
     "deathless_operator/plan/drill/reading.py::_read_status": TREE,
-    "deathless_operator/plan/service/image_check.py::_running_code": READ,
-    "deathless_operator/plan/service/image_check.py::_told_code": READ,
-    "deathless_operator/plan/service/image_check.py::accepted_code": READ,
+    "deathless_operator/plan/service/upgrading/accepted.py::_running_code": READ,
+    "deathless_operator/plan/service/upgrading/accepted.py::_told_code": READ,
+    "deathless_operator/plan/service/upgrading/accepted.py::noted_code": READ,
+    "deathless_operator/plan/service/upgrading/accepted.py::noted_upgrade": READ,
     "deathless_operator/plan/service/objects.py::peer_of": COPY,
     "deathless_operator/plan/service/objects.py::replica_config": COPY,
     "deathless_operator/plan/service/placement.py::_as_json": COPY,
@@ -127,8 +129,15 @@ ELSEWHERE: dict[str, str] = {
     "execution/maps/map.py::decode_map": LET_IN,
     "execution/turn/operations.py::_decoder_of": LET_IN,
     "execution/turn/operations.py::decoder": LET_IN,
-    "execution/author/peer.py::_arguments": COPY,
+    "execution/author/peer.py::named_arguments": COPY,
     "execution/handlers/plan.py::Plan.__init__": LET_IN,
+    "shell/operate/upgrading/migration_child.py::main": OURS,
+    "shell/operate/upgrading/migration_child.py::run": OURS,
+    "shell/operate/upgrading/upgrade_check.py::_in_another_process": OURS,
+    "execution/migration/hop.py::<module>": CHECKED,
+    "execution/migration/hop.py::_ItemStretch.__init__": CHECKED,
+    "execution/migration/hop.py::_decoder": CHECKED,
+    "execution/migration/messages.py::_Taker.__init__": LET_IN,
     "execution/handlers/plan.py::StatePlan.__init__": LET_IN,
     "execution/handlers/plan.py::map_field": LET_IN,
     "execution/handlers/probe.py::<module>": OURS,
@@ -139,7 +148,7 @@ ELSEWHERE: dict[str, str] = {
     "execution/turn/turn.py::Asked.run": COPY,
     "shell/worker/activities.py::_Worker.data_received": "of a packet whose length it looks at first",
     "shell/worker/activity_process.py::_reply_of": COPY,
-    "shell/worker/activity_process.py::run_activity": READ,
+    "shell/worker/activity_process.py::run_function": READ,
     "shell/net/admin_call.py::fitted": ANSWERED,
     "shell/worker/admin_commands.py::<module>": READ,
     "shell/pod/announcer.py::Announcer.read_line": OURS,
@@ -161,12 +170,39 @@ ELSEWHERE: dict[str, str] = {
     "shell/link/orders.py::LineProtocol.__init__": OURS,
     "shell/directory/place.py::spot_of": KERNEL,
     "shell/worker/bug_log.py::<module>": OURS,
+    "execution/rehearsal/sameness.py::Sameness.__init__": LET_IN,
+    "execution/rehearsal/sameness.py::_is_bug": READ,
+    "execution/rehearsal/sameness.py::same_item": CHECKED,
+    "execution/rehearsal/sameness.py::shown_reply": READ,
+    "execution/rehearsal/sameness.py::shown_state": CHECKED,
+    "execution/rehearsal/steps.py::decode_trace": OURS,
+    "shell/operate/upgrading/rehearsal.py::Child.hear": OURS,
+    "shell/operate/upgrading/rehearsal.py::_Run._compare": OURS,
+    "shell/operate/upgrading/rehearsal.py::_Run.run": OURS,
+    "shell/operate/upgrading/rehearsal_child.py::New.__init__": OURS,
+    "shell/operate/upgrading/rehearsal_child.py::serve": OURS,
     "shell/operate/replay.py::_plain": CHECKED,
-    "shell/operate/replay.py::_rebased_in": CHECKED,
+    "shell/operate/replay.py::_floor_in": CHECKED,
     "shell/operate/replay.py::main": OURS,
     "shell/operate/replay.py::replay": OURS,
+    "shell/service_code/code_process.py::main": OURS,
     "shell/web/replica_metrics.py::ask_status": READ,
     "shell/worker/span_exporter.py::serve": OURS,
     "shell/worker/spans.py::Spans._told": READ,
-    "shell/worker/witness_writer.py::order_of": "a slot that was cut to its length before",
+    "execution/invocations/comparison.py::Comparison._reader": CHECKED,
+    "execution/invocations/comparison.py::_any_again": CHECKED,
+    "execution/invocations/difference.py::_end_of": READ,
+    "execution/turn/asked_operation.py::<module>": CHECKED,
+    "execution/turn/asked_operation.py::_value": READ,
+    "shell/service_code/code_process.py::describe_code_of": OURS,
+    "shell/upgrade/former.py::FormerProcess._packet": READ,
+    "shell/upgrade/former_main.py::FormerCode.__init__": OURS,
+    "shell/upgrade/former_main.py::FormerCode.restore": OURS,
+    "shell/upgrade/former_main.py::serve": OURS,
+    "shell/upgrade/former_server.py::FormerServer._start": "just 8 bytes: any number is read, and checked",
+    "testing/activities.py::FakeActivity.run": TESTED,
+    "testing/caller.py::ServiceCaller._of_spec": TESTED,
+    "testing/caller.py::_decoder": TESTED,
+    "testing/fake_peer.py::FakePeer.taken": TESTED,
+    "shell/worker/helpers/witness_writer.py::order_of": "a slot that was cut to its length before",
 }

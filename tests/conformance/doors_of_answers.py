@@ -36,8 +36,8 @@ from deathless_operator.cluster import api
 from deathless_operator.model.service import read_spec, read_status
 from deathless_operator.plan.drill.reports import AgentReport, encode_report, read_report
 from deathless_operator.plan.service import erasure
-from deathless_operator.plan.service.image_check import fingerprint_in
 from deathless_operator.plan.service.reading import read_announcement
+from deathless_operator.plan.service.upgrading.image_check import fingerprint_in, spellings_in
 from deathless_operator.plan.snapshot import ChildView
 
 HOLDER = Holder(1, "r0", bytes(16))
@@ -193,9 +193,9 @@ ANSWERS = [
     ),
     Door(
         "a termination message",
-        ("deathless_operator/plan/service/image_check.py::fingerprint_in",),
-        of_text(fingerprint_in),
-        b'{"fingerprint":"a"}',
+        ("deathless_operator/plan/service/upgrading/image_check.py::_told_in",),
+        of_text(lambda text: [fingerprint_in(text), sorted(spellings_in(text))]),
+        b'{"fingerprint":"a","spellings":["a","b"]}',
         json_bytes,
     ),
     Door(

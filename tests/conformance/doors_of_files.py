@@ -6,18 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from bank_fake import bank
 from tests.conformance.door import Door, Feed, at, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes, yaml_bytes
 from tests.encoded import chunk_reader
 
 from deathless.base.config import ReplicaConfig
-from deathless.codec import checkpoint, frames, map_entries, messages
+from deathless.base.limits import Limits
+from deathless.codec import checkpoint, frames, generations, map_entries, messages
 from deathless.codec.witness import decode_slot
 from deathless.core.access.place import Place, Spot
 from deathless.core.primary.suspicion import method_of
 from deathless.drivers.files import FileSink, Line
 from deathless.drivers.files import Place as SinkPlace
 from deathless.engine.log.route import decode_cut
+from deathless.execution.interface.interface import (
+    decode_interface,
+    encode_interface,
+    interface_as_json,
+    interface_of,
+)
 from deathless.execution.invocations.journal import SuspendedSchedule, decode_record, encode_record
 from deathless.shell.directory.adopted import Adoption, read_adoption
 from deathless.shell.directory.identity import Identity, read_identities
@@ -31,7 +39,7 @@ from deathless.shell.operate.manifest_file import read_manifest
 from deathless.shell.operate.replica_log import parse_log_line
 from deathless.shell.operate.target import read_config as read_written_config
 from deathless.shell.pod.pod_config import read_pod_config, read_shared_config
-from deathless.shell.service_code import code_record
+from deathless.shell.service_code import code_record, interface_record
 from deathless.shell.service_code import fingerprint_report as code_check
 from deathless.shell.service_code.fingerprint import fingerprint_of
 from deathless_operator.cluster.errors import NoCluster
@@ -39,6 +47,7 @@ from deathless_operator.cluster.kubeconfig import from_kubeconfig
 
 CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r0"}, ReplicaConfig)
 PLACE = Place("0" * 32, "/data", "m", Spot(1, ""), Spot(2, ""))
+INTERFACE = interface_of(bank, Limits())
 PARTS = {"python": "3.11", "source a": "0" * 8}
 ENVIRONMENT = {"POD_NAME": "bank-0", "POD_UID": "u", "POD_IP": "10.0.0.1"}
 SHARED = msgspec.json.encode({"service": "bank", "module": "a.py:a", "directory": "data"})
@@ -132,6 +141,35 @@ FILES = [
         json_bytes,
     ),
     Door(
+        "code/*/parts.json",
+        ("shell/service_code/code_record.py::read_record",),
+        at(
+            f"code/{fingerprint_of(PARTS).hex()}/parts.json",
+            lambda path: code_record.recorded(path, fingerprint_of(PARTS)),
+            parents=3,
+        ),
+        msgspec.json.encode(code_record.CodeRecord(parts=PARTS)),
+        json_bytes,
+    ),
+    Door(
+        "code/*.interface.json",
+        ("execution/interface/interface.py::<module>",),
+        at(
+            f"code/{fingerprint_of(PARTS).hex()}.interface.json",
+            lambda path: interface_record.recorded(path, fingerprint_of(PARTS)),
+            parents=2,
+        ),
+        interface_as_json(INTERFACE),
+        json_bytes,
+    ),
+    Door(
+        "an interface in msgpack",
+        ("execution/interface/interface.py::<module>",),
+        of(decode_interface),
+        encode_interface(INTERFACE),
+        msgpack_bytes,
+    ),
+    Door(
         "a replica's config",
         ("shell/link/config_file.py::read_config",),
         at("r0.json", lambda path: read_config(str(path))),
@@ -154,7 +192,7 @@ FILES = [
     ),
     Door(
         "a pod's config, for tools",
-        ("shell/pod/pod_config.py::read_shared_config",),
+        ("shell/pod/pod_config.py::read_plain_config",),
         at("replica.json", lambda path: read_shared_config(str(path))),
         SHARED,
         json_bytes,
@@ -307,6 +345,13 @@ LOG = [
         of(message),
         golden("message_call"),
         packed_bytes,
+    ),
+    Door(
+        "a record of an upgrade",
+        ("codec/generations.py::decode_upgraded",),
+        of(generations.decode_upgraded),
+        messages.decode(golden("message_upgraded")).args,
+        msgpack_bytes,
     ),
     Door(
         "a record that a checkpoint keeps of a handler",

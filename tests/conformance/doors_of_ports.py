@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 from bank_fake import bank
@@ -16,13 +16,16 @@ from tests.unit.deathless.engine.replica_world import CLIENT, World
 from tests.unit.deathless.shell.supervisor.test_control_port import Sent, port
 
 from deathless.base.errors import DeathlessError
+from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.codec import peer_messages, wire
+from deathless.codec.frames import Frame
 from deathless.codec.peer_messages import PeerHello, Reference, decode_body, encode_body
 from deathless.codec.wire import Admin, CheckpointMade, Follow, Hello, PacketReader, PeerIntroduction, Type
 from deathless.core.supervisor.detection import Report
 from deathless.shell.ingress import operators as ingress_operators
 from deathless.shell.ingress.routes import Route, parse_query
 from deathless.shell.net.connections import ServerConnection
+from deathless.shell.upgrade import packets
 
 
 def worker_port(kind: Type) -> Feed:
@@ -75,6 +78,9 @@ def http_query(data: bytes) -> object:
     return Route(bank.specs["history"]).from_query(parse_query(data), "alice")
 
 
+FRAME: Final = Frame(
+    1, Epoch(2), Lsn(3), Lsn(4), 5, Incarnation(6), ChainHash(bytes(16)), ChainHash(bytes(16)), 7, b"payload"
+)
 PACKETS: dict[Type, bytes] = {
     Type.BATCH: body("batch"),
     Type.QUERIES: body("queries"),
@@ -165,6 +171,13 @@ PORTS = [
         packed_bytes,
     ),
     Door(
+        "a lone reply at a client",
+        ("codec/wire.py::decode_one_reply",),
+        of(lambda data: wire.decode_one_reply(data, 7, 3)),
+        wire.encode_replies(7, [3], [wire.ok_reply(b"x")]),
+        packed_bytes,
+    ),
+    Door(
         "PEER_COMMIT",
         ("codec/wire.py::decode_peer_commit",),
         of(wire.decode_peer_commit),
@@ -176,6 +189,20 @@ PORTS = [
         ("codec/wire.py::PacketReader.take", "codec/wire.py::PacketReader.feed"),
         of(stream),
         golden("wire_hello"),
+        packed_bytes,
+    ),
+    Door(
+        "a frame at the former code",
+        ("shell/upgrade/packets.py::frame_of",),
+        of(packets.frame_of),
+        packets.frame_body(FRAME),
+        msgpack_bytes,
+    ),
+    Door(
+        "packets of an upgrader and the former code",
+        ("shell/upgrade/packets.py::Reader.feed",),
+        of(lambda data: list(packets.Reader().feed(data))),
+        packets.packet(packets.Kind.STANDS, bytes(8)),
         packed_bytes,
     ),
     Door(

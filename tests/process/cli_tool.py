@@ -10,10 +10,13 @@ Guarantees: whatever a test leaves running is ended, by its id alone.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -91,10 +94,17 @@ class Bank:
         """Stop it in order."""
         self.run("down")
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command and leave it running; its output comes on a pipe."""
+    def start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a command and leave it running, with more in its environment; its output comes on a pipe."""
         process = subprocess.Popen(
-            [*PROGRAM, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*PROGRAM, *arguments],
+            cwd=self.folder,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A shell that runs the tests in the background has them ignore Ctrl-C, and all that they start.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread runs here
         )
         self._started.append(process)
         return process

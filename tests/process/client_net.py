@@ -46,7 +46,13 @@ class Net:
         jitter: the client's; 0 makes it begin at the first address and wait half of each pause.
     """
 
-    def __init__(self, *names: str, jitter: Callable[[], float] = lambda: 0.0, shard: FakeShard | None = None) -> None:
+    def __init__(
+        self,
+        *names: str,
+        jitter: Callable[[], float] = lambda: 0.0,
+        shard: FakeShard | None = None,
+        short_way: bool = True,
+    ) -> None:
         self.now = 0.0
         self.shard = shard or FakeShard()
         self.replicas: dict[str, FakeReplica] = {}
@@ -67,7 +73,11 @@ class Net:
         self._busy = False
         nonces = iter(range(10**6))
         self.machine: ClientMachine[str] = ClientMachine(
-            service="bank", name="c", jitter=jitter, secret=lambda: b"%016d" % next(nonces)
+            service="bank",
+            name="c",
+            jitter=jitter,
+            secret=lambda: b"%016d" % next(nonces),
+            short_way=short_way,
         )
         for index, name in enumerate(names):
             self.replicas[name].become("primary" if index == 0 else "standby", 1, names[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 
 import h11
 
-from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.protocol import HttpServer, OpenConnection
 from deathless.shell.web.request import HttpLimits, Request
 
 
@@ -152,11 +153,13 @@ class Echo:
 class Bench:
     """A server, its application, and a clock that tests move."""
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, http2: Callable[[HttpServer], OpenConnection] | None = None) -> None:
         self.now = 100.0
         self.app = Echo()
         self.refused: list[int] = []
-        self.server = HttpServer(self.app, limits, now=lambda: self.now, wall=lambda: 0.0, refused=self.refused.append)
+        self.server = HttpServer(
+            self.app, limits, now=lambda: self.now, wall=lambda: 0.0, refused=self.refused.append, http2=http2
+        )
         self.address = ""
 
     async def connect(self) -> Wire:
@@ -179,9 +182,14 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(**changes: object) -> AsyncIterator[Bench]:
-    made = Bench(replace(LIMITS, **changes))  # type: ignore[arg-type]  # each test knows its fields
-    made.address = await made.server.start("127.0.0.1:0")
+async def bench(
+    *,
+    http2: Callable[[HttpServer], OpenConnection] | None = None,
+    tls: ssl.SSLContext | None = None,
+    **changes: object,
+) -> AsyncIterator[Bench]:
+    made = Bench(replace(LIMITS, **changes), http2)  # type: ignore[arg-type]  # each test knows its fields
+    made.address = await made.server.start("127.0.0.1:0", tls)
     try:
         yield made
     finally:

@@ -90,7 +90,9 @@ def once(folder: str, tag: str) -> str:
 def work(folder: str, tag: str) -> str:
     """Write a file that names process and key; go on when the file `go` is there."""
     call = current_activity()
-    (Path(folder) / f"{tag}.{os.getpid()}.began").write_text(call.key)
+    written = Path(folder) / f"{tag}.{os.getpid()}"
+    written.write_text(call.key)
+    written.rename(f"{written}.began")  # whole once it is seen
     pause = threading.Event()
     while not (Path(folder) / "go").exists():
         pause.wait(0.01)

@@ -42,7 +42,7 @@ def test_quick_run_of_one_group_writes_results_of_the_documented_shape(tmp_path:
     results = read_results(output)
     assert results.machine.quick
     first = results.figures[0]
-    assert (first.name, first.unit, first.goal) == ("call_1_client_p50_us", "us", "<= 2 x floor")
+    assert (first.name, first.unit, first.goal) == ("call_1_client_p50_us", "us", "<= 1.5 x floor")
     assert first.value is not None
     assert first.floor is not None
     assert first.value > 0 < first.floor

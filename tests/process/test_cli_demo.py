@@ -52,6 +52,22 @@ def test_script_breaks_everything_and_loses_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_upgrades_with_kills_before_and_behind_the_commit_lose_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "demo", "--upgrade", "--json"],
+        env=environment(tmp_path), capture_output=True, text=True, timeout=SCRIPT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["verdict"] == "lost 0, doubled 0, total conserved"
+    assert not [incident["problem"] for incident in told["incidents"] if incident["problem"]]
+    calls = told["calls"]
+    assert calls["sent"] == calls["answered"] == calls["applied"] > 0
+    assert list(tmp_path.iterdir()) == []
+    assert left_running(tmp_path) == []
+
+
 class Terminal:
     """A person before a terminal: sees text, presses keys."""
 

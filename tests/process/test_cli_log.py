@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tool import Bank
+from cli_tool import PROGRAM, Bank
 from tests.encoded import encode_cancel
 
-from deathless.base.errors import CopiedDirectory, CorruptFrame, Diverged, UpgradeRequired
+from deathless.base.errors import CopiedDirectory, CorruptFrame, Diverged, InvalidArgument, UpgradeRequired
 from deathless.cli.look.log import _describe
 from deathless.codec.peer_messages import (
     Order,
@@ -195,6 +196,38 @@ def test_diff_shows_what_some_messages_changed(original: Bank) -> None:
     assert f"2 keys changed between lsn {at - 1} and {at}" in text
 
 
+def test_replay_from_the_middle_of_a_frame_runs_to_the_end(original: Bank) -> None:
+    lsns = [message["lsn"] for message in messages(original)]
+    for lsn in lsns[:6]:  # among them first, middle and last ones of frames
+        assert original.json("replay", "--from", str(lsn), "--diff")["lsn"] == lsns[-1]
+
+
+def debugged(bank: Bank, commands: str, *arguments: str) -> str:
+    """What a replay in the debugger shows, which is given these commands."""
+    program = [*PROGRAM, "replay", "--from", "0", "--pdb", *arguments]
+    done = subprocess.run(program, cwd=bank.folder, input=commands, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_replay_stops_in_the_debugger_where_it_is_asked_to(original: Bank) -> None:
+    shown = debugged(original, "p amount\nc\np amount\nc\n", "--break", "deposit", "--if", "amount > 2", "--quiet")
+    assert [line.removeprefix("(Pdb) ") for line in shown.splitlines() if line[-2:] in (" 3", "10")] == ["3", "10"]
+    assert "no difference" in shown
+    third = next(row["lsn"] for row in messages(original) if row["args"] == {"amount": 2})
+    shown = debugged(original, "p amount, account.balance\nn\nn\np account.balance\nc\n", "--break", str(third))
+    assert f"lsn {third}\n" in shown
+    assert "(2, 1)" in shown
+    assert "no difference" in shown
+    assert "no difference" not in debugged(original, "q\n")
+
+
+def test_replay_says_what_it_cannot_stop_at(original: Bank) -> None:
+    usage = InvalidArgument.exit_code
+    assert "no such handler" in original.run("replay", "--pdb", "--break", "deposi", code=usage).stderr
+    assert "no expression" in original.run("replay", "--pdb", "--if", "amount >", code=usage).stderr
+    assert "add --pdb" in original.run("replay", "--break", "deposit", code=usage).stderr
+
+
 def test_replay_and_verify_change_nothing(bank: Bank) -> None:
     def content() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in sorted(bank.directory.rglob("*")) if path.is_file()}
@@ -222,7 +255,7 @@ def test_other_code_is_not_run_unless_asked_and_then_its_difference_is_named(ban
 
 def test_other_code_that_gives_the_same_is_no_difference(bank: Bank) -> None:
     source = bank.folder / "service.py"
-    source.write_text(source.read_text() + "\n# another comment\n")
+    source.write_text(source.read_text() + "\nANOTHER = 1\n")
     told = bank.json("replay", "--any-code", "--from", "0")
     assert told["notes"] == ["this code did not write the log"]
     assert told["state"]["bob"]["balance"] == 14

@@ -192,7 +192,7 @@ def test_changed_code_is_refused_with_the_reason_and_its_exit_code(tmp_path: Pat
             file.write("\nCHANGED = True\n")
         done = bank.run("up", "service.yaml", code=UpgradeRequired.exit_code)
         assert "error DL4009 UpgradeRequired" in done.stderr
-        assert "source service changed from" in done.stderr, "it says what differs"
+        assert "service changed (file service.py)" in done.stderr, "it says what differs"
         assert bank.supervisors() == {}
 
 

@@ -172,15 +172,15 @@ def results_forgotten_by_time(patch: pytest.MonkeyPatch) -> None:
 def replies_trimmed_unacknowledged(patch: pytest.MonkeyPatch) -> None:
     """A reply is given once and not kept."""
 
-    def record(self: SessionTable, session_id: int, first_seq: int, replies: list[bytes]) -> None:
+    def keep(self: SessionTable, session: Session, first_seq: int, replies: list[bytes]) -> None:
         """Keep nothing."""
 
-    patch.setattr(SessionTable, "record", record)
+    patch.setattr(SessionTable, "keep", keep)
 
 
 def replies_computed_again(patch: pytest.MonkeyPatch) -> None:
     """A request that comes again is logged and run again under its number, and its sender told what that gives."""
-    received, accept, record = Admission.batch_received, SessionTable.accept, SessionTable.record
+    received, accept, keep = Admission.batch_received, SessionTable.accept, SessionTable.keep
 
     def batch_received(self: Any, conn: Conn, batch: Batch) -> list[Effect]:
         run, session = batch.run, self._sessions.get(batch.run.session)
@@ -197,14 +197,14 @@ def replies_computed_again(patch: pytest.MonkeyPatch) -> None:
             return accept(self, run, now_us)
         return accept(self, run._replace(count=0), now_us)
 
-    def recorded(self: SessionTable, session_id: int, first_seq: int, replies: list[bytes]) -> None:
-        kept = self._sessions[session_id].kept
+    def recorded(self: SessionTable, session: Session, first_seq: int, replies: list[bytes]) -> None:
+        kept = session.kept
         if not kept or kept[-1][0] + len(kept[-1][1]) <= first_seq:
-            record(self, session_id, first_seq, replies)
+            keep(self, session, first_seq, replies)
 
     patch.setattr(Admission, "batch_received", batch_received)
     patch.setattr(SessionTable, "accept", accepted)
-    patch.setattr(SessionTable, "record", recorded)
+    patch.setattr(SessionTable, "keep", recorded)
 
 
 def errors_unrecorded(patch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ from tests.sim.scenarios_storage import (
     rotten_frame_behind_a_laggard,
     rotten_last_frame,
     slow_for_everybody,
+    takeover_on_a_disk_full_of_frames_without_a_proof,
     takeover_on_full_disk,
     takeovers_on_a_small_volume,
     volume_smaller_than_the_log,
@@ -102,11 +103,52 @@ from tests.sim.scenarios_takeover import (
     successor_that_came_and_went,
     two_take_the_lock,
 )
+from tests.sim.scenarios_upgrade import (
+    STEPS,
+    both_killed,
+    frozen_as_it,
+    handover_that_comes_late,
+    handover_that_nobody_sent,
+    killed_as_it,
+    migration_that,
+    ordered_beside,
+    power_lost_as_it,
+    primary_killed_before,
+    ten_upgrades,
+    upgrade_and_back,
+    upgraded,
+    upgraded_alone,
+    upgraded_by_etcd,
+    upgrader_that_lags,
+)
+from tests.sim.scenarios_upgrade_generations import (
+    frozen_through_an_upgrade_and_back,
+    standby_cut_off_from_the_new_primary,
+    standby_ordered_to_take_over_behind_the_commit,
+    two_upgraders_of_the_same_code,
+    two_upgraders_to_different_codes,
+    upgrader_of_a_generation_that_is_over,
+    upgrader_of_a_generation_that_was_collected,
+)
+from tests.sim.scenarios_upgrade_services import upgraded_while_activities_run, upgraded_while_handlers_wait
+from tests.sim.scenarios_upgrade_storage import (
+    attempt_left_behind,
+    disk_full_as_it,
+    first_checkpoint_that_rots,
+    first_checkpoint_that_was_never_good,
+    head_without_answer,
+    killed_before_its_checkpoint_stands,
+    late_checkpoint_of_the_former_code,
+    lock_store_away,
+    store_restored_from_before,
+    volume_full_after_an_upgrade,
+)
 from tests.sim.stage import Scenario
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.simulation.checkers import Violation
 
+POWER_STEPS: Final = ("reads its checkpoint back", "begins its cut", "sets head", "has set head", "opens", "proves")
 SCENARIOS: Final[dict[str, Scenario]] = {
     **{f"primary frozen at {' '.join(filter(None, point))}": freeze_at(point) for point in FREEZE_POINTS},
     "a frozen primary's late batch": late_batch,
@@ -155,6 +197,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a handler that takes 400 ms": slow_handler,
     "two replicas cut from each other": cut_from_each_other,
     "takeover on a full disk": takeover_on_full_disk,
+    "takeover on a disk full of frames without a proof": takeover_on_a_disk_full_of_frames_without_a_proof,
     "a full disk keeps the primary": full_disk_keeps_the_primary,
     "a sync that fails": failed_sync,
     "slow for everybody": slow_for_everybody,
@@ -184,6 +227,54 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a copy with another lock store": copied_to_another_store,
     "a copy with the same lock store": copied_with_its_store,
     "a clone that talks to a peer": clone_that_talks_to_a_peer,
+    "upgraded": upgraded,
+    "upgraded, with a lock store": upgraded_by_etcd,
+    "upgraded, with one replica": upgraded_alone,
+    "an upgrade, and back": upgrade_and_back,
+    "ten upgrades, forth and back": ten_upgrades,
+    **{f"an upgrader is killed as it {step}": killed_as_it(step) for step in STEPS},
+    **{f"an upgrader is frozen as it {step}": frozen_as_it(step) for step in STEPS},
+    **{f"power goes as an upgrader {step}": power_lost_as_it(step) for step in POWER_STEPS},
+    "an upgrader is killed as it opens, before its first reply": killed_before_its_checkpoint_stands,
+    "a migration that fails": migration_that(fails=True),
+    "a migration that hangs": migration_that(hangs=True),
+    "a migrated state that the new code can't restore": migration_that(unfit=True),
+    "a former code that loses a frame": migration_that(behind=True),
+    "a primary dies as it writes its last frame": primary_killed_before("write", "log/"),
+    "a primary dies as it syncs its last frame": primary_killed_before("sync", "log/"),
+    "a hand-over to an upgrader comes late": handover_that_comes_late,
+    "a hand-over to an upgrader that nobody sent": handover_that_nobody_sent,
+    "a primary and an upgrader die": both_killed,
+    **{f"an upgrade and a {what} at once": ordered_beside(what) for what in ("switchover", "stop", "kill")},
+    "an upgrader that lags": upgrader_that_lags,
+    "a first checkpoint that was never good": first_checkpoint_that_was_never_good,
+    "a first checkpoint that rots": first_checkpoint_that_rots,
+    "what an attempt to upgrade left behind": attempt_left_behind,
+    "a late checkpoint of the former code": late_checkpoint_of_the_former_code,
+    "a full disk as an upgrader takes its checkpoint": disk_full_as_it(("create", "checkpoints/", 0), helper=True),
+    "a full disk as an upgrader cuts": disk_full_as_it(("create", "log/e000000000002", 0), helper=False),
+    **{
+        f"the answer to an upgrader's head is lost, {how}": scenario
+        for how, scenario in {
+            "it was set": head_without_answer(happened=True, dies=False),
+            "it was not set": head_without_answer(happened=False, dies=False),
+            "it was set and the upgrader dies": head_without_answer(happened=True, dies=True),
+            "it was not set and the upgrader dies": head_without_answer(happened=False, dies=True),
+        }.items()
+    },
+    "no lock store for all while an upgrader holds the lock": lock_store_away(for_all=True),
+    "no lock store for the upgrader that holds the lock": lock_store_away(for_all=False),
+    "a lock store put back to before an upgrade": store_restored_from_before,
+    "a full volume behind an upgrade": volume_full_after_an_upgrade,
+    "a standby of the former code is cut off from the new primary": standby_cut_off_from_the_new_primary,
+    "a standby of the former code takes over as head is set": standby_ordered_to_take_over_behind_the_commit,
+    "a standby frozen through an upgrade and back": frozen_through_an_upgrade_and_back,
+    "two upgraders of the same code": two_upgraders_of_the_same_code,
+    "two upgraders to different codes": two_upgraders_to_different_codes,
+    "an upgrader of a generation that is over": upgrader_of_a_generation_that_is_over,
+    "an upgrader of a generation that was collected": upgrader_of_a_generation_that_was_collected,
+    "upgraded while handlers wait": upgraded_while_handlers_wait,
+    "upgraded while activities run": upgraded_while_activities_run,
 }
 
 

@@ -64,12 +64,12 @@ class Pair:
         """What was answered, by tag."""
         return {each.tag: each.result for each in self.ant.history if each.completed_us is not None}
 
-    def end(self, *wrong: str) -> list[Violation]:
-        """Judge both by their logs, and end."""
+    def end(self, *wrong: str, allowed: frozenset[str] = frozenset()) -> list[Violation]:
+        """Judge both by their logs, and end; `allowed`: codes that workers may have stopped with."""
         violations = [Violation(checker="scenario", text=text) for text in wrong]
         for cluster in (self.ant, self.bee):
             violations += [Violation(checker="crash", text=text) for text in cluster.shared.failures]
-            violations += stops(cluster, frozenset())
+            violations += stops(cluster, allowed)
             violations += agreement(cluster, recover(cluster))
         self.ant.close()
         return violations

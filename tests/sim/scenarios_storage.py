@@ -78,7 +78,7 @@ def _power_cut_at(safeguards: Safeguards, operation: str, when: str) -> list[Vio
             assert process is not None
             process.pause(10)
 
-    cluster.shared.gate = gate
+    cluster.shared.gates["worker"] = gate
     assert cluster.run_until(lambda: bool(moments), 3 * SECOND_US), "nobody wrote a cut"
     cluster.run_for(100_000)
     restore_power(cluster)
@@ -265,6 +265,23 @@ def takeover_on_full_disk(safeguards: Safeguards) -> list[Violation]:
     for each in cluster.replicas.values():
         each.start()
     return end(cluster, *extra)
+
+
+def takeover_on_a_disk_full_of_frames_without_a_proof(safeguards: Safeguards) -> list[Violation]:
+    """No lock store while calls come, then a full disk, and the primary dies: its frames can be copied."""
+    many = replace(BUSY, requests=200, window=64, reads_share=0.0, pause_max_us=5_000)
+    cluster = make(safeguards, fence="etcd", clients=6, workload=many)
+    node, before, store = primary_of(cluster), epoch_of(cluster), cluster.lock_store
+    assert store is not None
+    store.available = False
+    cluster.run_for(2 * SECOND_US)
+    _fill(cluster, full=True)
+    node.kill_both()
+    store.available = True
+    leads = cluster.run_until(leads_after(cluster, before), 5 * SECOND_US)
+    _fill(cluster, full=False)
+    node.start()
+    return end(cluster, *([] if leads else ["nobody takes over: the spare is too small for what must be copied"]))
 
 
 def full_disk_keeps_the_primary(safeguards: Safeguards) -> list[Violation]:

@@ -118,7 +118,7 @@ def two_take_the_lock(safeguards: Safeguards) -> list[Violation]:
             assert process is not None
             process.pause(0)
 
-    cluster.shared.gate = gate
+    cluster.shared.gates["worker"] = gate
     first.kill_both()
     assert cluster.run_until(lambda: len(frozen) == 2, 6 * SECOND_US), "nobody took over"
     for node in frozen.values():
@@ -148,7 +148,7 @@ def head_set_late(safeguards: Safeguards) -> list[Violation]:
             assert process is not None
             process.pause(0)
 
-    cluster.shared.gate = gate
+    cluster.shared.gates["worker"] = gate
     first.kill_both()
     assert cluster.run_until(lambda: len(frozen) == 1, 2 * SECOND_US), "nobody took over"
     second = next(node for node in others_of(cluster, first) if node.name not in frozen)
@@ -332,7 +332,7 @@ def frozen_before_reading(safeguards: Safeguards) -> list[Violation]:
             assert process is not None
             process.pause(0)
 
-    cluster.shared.gate = gate
+    cluster.shared.gates["worker"] = gate
     first.kill_both()
     assert cluster.run_until(lambda: bool(frozen), 3 * SECOND_US), "nobody took over"
     assert cluster.run_until(leads_after(cluster, before + 1), 6 * SECOND_US), "nobody took over again"

@@ -92,7 +92,7 @@ def given_up(cluster: Cluster, *extra: str) -> list[Violation]:
 
 
 class Moment:
-    """Stops a replica's worker at its nth call of the file system that fits; `act` says how."""
+    """Stops a replica's worker, or its helper, at its nth call of the file system that fits; `act` says how."""
 
     def __init__(
         self,
@@ -103,6 +103,8 @@ class Moment:
         when: str,
         act: Callable[[], None],
         skip: int = 0,
+        *,
+        helper: bool = False,
     ) -> None:
         self.hit = False
         self._left = skip
@@ -110,10 +112,13 @@ class Moment:
         self._path = path
         self._act = act
         self._cluster = cluster
-        cluster.shared.gate = self
+        if helper:
+            cluster.shared.gates["helper"] = self
+        else:
+            cluster.shared.gates["worker"] = self
 
     def __call__(self, replica: str, operation: str, path: str, when: str) -> None:
-        """See Shared.gate."""
+        """See Shared.gates."""
         if self.hit or (replica, operation, when) != self._fits or self._path not in path:
             return
         if self._left:
@@ -135,10 +140,10 @@ class FirstThere:
         self._fits = (operation, path, "before")
         self._act = act
         self._cluster = cluster
-        cluster.shared.gate = self
+        cluster.shared.gates["worker"] = self
 
     def __call__(self, replica: str, operation: str, path: str, when: str) -> None:
-        """See Shared.gate."""
+        """See Shared.gates."""
         if self.hit or (operation, path, when) != self._fits:
             return
         self.hit = True

@@ -77,7 +77,7 @@ def _draw_busy(*arguments: Any, **named: Any) -> VisitProfile:
 
 CASES: Final = (
     # A restart is consistent with what was released.
-    Case(defect="send_confirmed_only", options=DOUBTS, seed=2, checker="wire"),
+    Case(defect="send_confirmed_only", options=DOUBTS, seed=90, checker="wire"),
     Case(defect="reack_confirmed_only", seed=1, options=DOUBTS, checker="released"),
     Case(defect="prove_before_release", options=DOUBTS, checker="released"),
     Case(defect="proof_after_sync", options=DOUBTS, checker="released"),
@@ -107,9 +107,9 @@ CASES: Final = (
     Case(defect=mutants.read_positions_after_the_effect, seed=1, options=KEPT, checker="agreement"),
     Case(defect=mutants.inputs_logged_again_on_reconnect, seed=20, options=BOTH, checker="effects"),
     # Each request has one reply, the same for every retry.
-    Case(defect=mutants.replies_computed_again, seed=8, options=BOTH, checker="replies"),
+    Case(defect=mutants.replies_computed_again, seed=3, options=BOTH, checker="replies"),
     Case(defect="record_replies", seed=3, options=BOTH, checker="agreement"),
-    Case(defect=mutants.replies_in_memory, seed=11, options=BOTH, checker="settling"),
+    Case(defect=mutants.replies_in_memory, seed=8, options=BOTH, checker="settling"),
     Case(defect=mutants.results_unrecorded, seed=2, options=BOTH, checker="effects"),
     Case(defect=mutants.results_forgotten_by_time, options=BOTH, seed=8, checker="effects"),
     Case(defect=mutants.replies_trimmed_unacknowledged, seed=3, options=BOTH, checker="liveness"),

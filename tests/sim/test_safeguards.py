@@ -67,6 +67,13 @@ SHOWN = (
     ("stop_worker", "a fence that comes and goes", "scenario"),
     # Activities (I7).
     ("wait_for_once", "hand-over while activities run", "scenario"),
+    # Upgrades.
+    ("upgrade_confirmed_only", "a hand-over to an upgrader that nobody sent", "stopped"),
+    ("compare_before_take", "a standby of the former code is cut off from the new primary", "scenario"),
+    ("compare_generation", "a standby frozen through an upgrade and back", "scenario"),
+    ("compare_former", "a former code that loses a frame", "scenario"),
+    ("checkpoint_before_head", "an upgrader is killed as it opens, before its first reply", "scenario"),
+    ("verify_first_checkpoint", "a first checkpoint that was never good", "scenario"),
     # Copies.
     ("check_place", "a directory copied by files", "copies"),
     ("check_place", "a directory copied by halves", "scenario"),
@@ -108,6 +115,7 @@ ELSEWHERE = {
     "witness_own_revision": "engine/replica/test_witness_keeper.py; needs a machine that is put back while it runs",
     "check_fingerprint": "engine/replica/test_replica_engine.py",
     "checkpoints_of_this_log": "engine/log/test_own_history.py; needs files of another history beside the log",
+    "checkpoints_of_this_generation": "core/primary/test_checkpoint_plan.py; what it keeps nobody needs but people",
     "verify_checkpoint": "engine/log/test_checkpoint_store.py",
     "collect_below_confirmed": "engine/log/test_store.py",
     "collect_oldest_first": "engine/log/test_store.py",
@@ -123,7 +131,7 @@ FOUND_BY_CHANCE = (
     ("prove_before_release", 0, "released", ALL_KINDS),
     ("probe_names", 0, "stopped", ALL_KINDS),
     ("dedup", 9, "exactly_once", ALL_KINDS),
-    ("record_replies", 9, "agreement", ALL_KINDS),
+    ("record_replies", 10, "agreement", ALL_KINDS),
     ("collect_when_full", 94, "liveness", None),
     ("same_directory", 34, "copies", None),
     ("check_place", 53, "copies", None),

@@ -12,7 +12,7 @@ from tests.spec.customer import SECRET
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
-from deathless.codec.snapshot import Snapshot, UnknownRecord
+from deathless.codec.snapshot import Head, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     PacketReader,
@@ -28,6 +28,7 @@ from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Holder, LockView
+from deathless.engine.replica.applying import Code
 from deathless.engine.replica.intake import Intake
 from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
@@ -92,7 +93,7 @@ class Process:
             log=log,
             service=record,
             store_id=STORE,
-            fingerprint=bytes(16),
+            code=Code(bytes(16)),
             outside=Outside(
                 clock=self,
                 lock=self,
@@ -191,12 +192,18 @@ class Process:
     def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
         """Nobody reads a log here."""
 
-    def load_newest(self) -> Snapshot | None:
+    def load_at(self, lsn: int, chain: bytes) -> Snapshot | None:
+        raise AssertionError("nobody upgrades here")
+
+    def load_newest(self, fits: Callable[[Head], bool]) -> Snapshot | None:
         return self.house.checkpoint
 
     def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
         made = snapshot()
         done(made.lsn, "c")
+
+    def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
+        raise AssertionError("nobody upgrades here")
 
     def verify(self, name: str, done: Callable[[bool], None]) -> None:
         done(True)

@@ -207,9 +207,9 @@ RECORDS = {
     "batch_refused": (20, 5),
     "admin": (32, 3),
     "admin_reply": (33, 3),
-    "follow": (48, 4),
+    "follow": (48, 5),
     "following": (49, 4),
-    "handover": (52, 2),
+    "handover": (52, 3),
     "checkpoint": (53, 3),
     "report": (64, 24),
 }

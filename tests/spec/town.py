@@ -115,7 +115,7 @@ class House:
             service=record.name,
             service_id=record.service_id,
             incarnation=record.incarnation,
-            epoch=self.now.engine.log_epoch,
+            epoch=self.now.engine.applying.log_epoch,
             fingerprint=bytes(16),
         )
 

@@ -11,6 +11,7 @@
     fence       stop replicas from serving; unfence lets them again (`plugin_holds`, like the two below)
     pause       let the operator change nothing; resume lets it again
     adopt       accept what replicas refuse to start from, in a pod where the log is (`plugin_adopt`)
+    upgrade     to which code a service is or would be upgraded, and a person's word for it (`plugin_upgrade`)
 
 Guarantees: an error is one block (code, what, remedy) and an exit code of its class. With --json standard output holds
 JSON alone. Does nothing that the operator or kubectl could not: it reads objects, sets annotations, makes a
@@ -47,6 +48,7 @@ from deathless_operator.cli.plugin_options import (
     shard_option,
     timeout_option,
 )
+from deathless_operator.cli.plugin_upgrade import upgrade
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun, FaultType
 
@@ -69,7 +71,7 @@ def cli(debug: bool) -> None:
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
-for each in (*COMMANDS, *HOLDS, adopt):
+for each in (*COMMANDS, *HOLDS, adopt, upgrade):
     cli.add_command(each)
 
 

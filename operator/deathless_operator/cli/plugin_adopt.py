@@ -39,10 +39,10 @@ from deathless_operator.cli.plugin_options import (
 from deathless_operator.cluster.kinds import POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
 from deathless_operator.model.values import text
-from deathless_operator.plan.service.image_check import PURPOSE as PURPOSE_CHECK
-from deathless_operator.plan.service.image_check import fingerprint_in
 from deathless_operator.plan.service.pods import ENDED, container
 from deathless_operator.plan.service.reading import read_pod
+from deathless_operator.plan.service.upgrading.image_check import PURPOSE as PURPOSE_CHECK
+from deathless_operator.plan.service.upgrading.image_check import fingerprint_in
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.5

@@ -424,16 +424,14 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
     }
     if spec is None:
         return found
-    etcd = spec.lock.etcd
     how = spec.ingress.authentication if spec.ingress is not None else None
     references = (
-        etcd.tls_secret_ref if etcd is not None else None,
-        etcd.user_secret_ref if etcd is not None else None,
         spec.token_secret_ref,
         how.token.secret_ref if how is not None and how.token is not None else None,
         how.oidc.ca_secret_ref if how is not None and how.oidc is not None else None,
         *(driver.secret_ref for driver in spec.drivers),
     )
+    found |= {each.name for settings in spec.lock.given().values() for each in settings.secrets()}
     return found | {each.name for each in references if each is not None}
 
 

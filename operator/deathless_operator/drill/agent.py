@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 from deathless.base.errors import DeathlessError, Internal, InvalidArgument
 from deathless_operator.drill.filters import Cut, NetworkNamespace
@@ -77,11 +77,15 @@ def run(order: Order, wait: Callable[[float], object] | None = None) -> AgentRep
     stop = threading.Event()
     before = _on_terminate(stop)
     try:
-        if order.fault == "ProcessKill":
-            return _kill(order)
-        if order.fault == "Freeze":
-            return _freeze(order, wait or stop.wait)
-        return _cut(order, wait or stop.wait)
+        match order.fault:
+            case "ProcessKill":
+                return _kill(order)
+            case "Freeze":
+                return _freeze(order, wait or stop.wait)
+            case "Partition" | "LockOutage":
+                return _cut(order, wait or stop.wait)
+            case _:
+                assert_never(order.fault)
     except (DeathlessError, OSError) as error:
         return AgentReport(fault=order.fault, problem=str(error)[:500])
     finally:

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from deathless.base.manifest_parts import Name, ObjectName, Part, Text, told
+from deathless.base.manifest_fields import Name, ObjectName, Part, Text, told
 from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model.status import Condition, StatusPart
 
@@ -24,7 +24,7 @@ FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partitio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """What is known of a fault; `plan.drill_pods` and `drill.agent` say how an agent does it."""
+    """What is known of a fault; `plan.drill.faults` causes it or orders an agent to, which is `drill.agent`."""
 
     text: str  # of the CRD, behind the name
     agent: bool  # it needs an agent beside the pod; the API server alone can do the others

@@ -27,7 +27,7 @@ LABEL_SHARD: Final = f"{GROUP}/shard"  # on pods of a service with several shard
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
-LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | drill | erase | adopt; replicas carry none
+LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | upgrade | drill | erase | adopt; replicas carry none
 ROLE_PRIMARY: Final = "primary"
 SERVING: Final = "true"
 
@@ -43,6 +43,12 @@ IMAGE_ANNOTATION: Final = f"{GROUP}/image"  # on the StatefulSet: the image that
 MODULE_ANNOTATION: Final = f"{GROUP}/module"  # on the StatefulSet: the module that was accepted with its image
 PEERS_ANNOTATION: Final = f"{GROUP}/peers"  # on the StatefulSet: shards of other services that were accepted, JSON
 LIMITS_ANNOTATION: Final = f"{GROUP}/limits"  # on the StatefulSet: limits that are part of the accepted code, JSON
+UPGRADING_TO_ANNOTATION: Final = (
+    f"{GROUP}/upgrading-to"  # on the StatefulSet: the code of an upgrade, JSON; on upgraders' pods: its fingerprint
+)
+UPGRADE_ANNOTATION: Final = f"{GROUP}/upgrade"  # on a service: the user's word, a fingerprint that is upgraded to
+UPGRADE_OF_ANNOTATION: Final = f"{GROUP}/upgrade-of"  # on a driving pod: hash of what it was asked for
+ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"  # on a driving pod: 1, 2, ...
 CONFIG_ANNOTATION: Final = f"{GROUP}/config"  # on pods: hash of replica.json
 LOCK_SECRETS_ANNOTATION: Final = f"{GROUP}/lock-secrets"  # on a ConfigMap: Secrets that pods of it mount, by commas
 LABEL_READABLE: Final = f"{GROUP}/readable"  # "true" on another's Secret: its owner lets the operator look at it
@@ -59,6 +65,7 @@ WITHDRAWN_ANNOTATION: Final = (
 ERASE_ANNOTATION: Final = f"{GROUP}/erases"  # on what erases the keys of a service that is gone: namespace/name
 PURPOSE_ERASE: Final = "erase"
 PURPOSE_ADOPT: Final = "adopt"
+PURPOSE_UPGRADE: Final = "upgrade"
 
 # Ports.
 CLIENT_PORT: Final = 7401
@@ -83,7 +90,10 @@ OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
 DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
+FORMER_SOCKET: Final = f"{RUN_FOLDER}/former.sock"  # where the code that is upgraded from is asked
 CONTAINER: Final = "replica"
+FORMER_CONTAINER: Final = "former"
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts a token
 
 AUTHORITY_SECRET: Final = "deathless-ca"  # noqa: S105 - a Secret's name
 AUTHORITY_CONFIG_MAP: Final = "deathless-ca"  # the authorities that are trusted, without keys
@@ -165,6 +175,11 @@ def log_claim(name: str) -> str:
 def check_pod(name: str, digest: str) -> str:
     """Name the pod that finds an image's fingerprint."""
     return f"{name}-check-{digest}"
+
+
+def upgrade_pod(name: str, digest: str) -> str:
+    """Name the pod that leads through an upgrade."""
+    return f"{name}-upgrade-{digest}"
 
 
 def adopt_pod(name: str) -> str:

@@ -13,10 +13,12 @@ so their cost estimates stay low. Does not: evaluate them; the API server does. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from deathless.base.limits import Limits
+from deathless.base.lock_stores import CLUSTER_STORE, LOCK_STORES, settings_classes
 from deathless.base.manifest_pod import PodTemplate
 from deathless_operator.model.drill import LASTING
 from deathless_operator.model.grace import END_S
@@ -90,6 +92,20 @@ def _twice(field: str) -> Rule:
     )
 
 
+def _rules_of_locks() -> Iterator[Rule]:
+    """Give the rules about settings of lock stores: each store's own, and that those of others are left out."""
+    for store, settings in settings_classes().items():
+        for name, rule, message in settings.rules:
+            yield Rule(name=name, where="spec", rule=rule, message=message)
+        if store != CLUSTER_STORE:
+            yield Rule(
+                name=f"lock-without-{store}",
+                where="spec",
+                rule=f"!(has(self.lock) && has(self.lock.{store}))",
+                message=f"lock.{store} is for one machine: a cluster elects through {CLUSTER_STORE}, leave it out",
+            )
+
+
 _PEER: Final = "has(self.ipBlock) || has(self.podSelector) || has(self.namespaceSelector)"
 
 SERVICE_RULES: Final = (
@@ -97,8 +113,11 @@ SERVICE_RULES: Final = (
     Rule(
         name="lock-is-etcd",
         where="spec",
-        rule=f"{_or('lock.type', repr('etcd'))} == 'etcd'",
-        message="lock.type directory is for one machine: a cluster elects through etcd, leave it out",
+        rule=f"{_or('lock.type', repr(CLUSTER_STORE))} == '{CLUSTER_STORE}'",
+        message=(
+            f"lock.type {' or '.join(name for name in LOCK_STORES if name != CLUSTER_STORE)} is for one machine: "
+            f"a cluster elects through {CLUSTER_STORE}, leave it out"
+        ),
     ),
     Rule(
         name="fence-is-etcd",
@@ -136,27 +155,7 @@ SERVICE_RULES: Final = (
         rule="self.shards == oldSelf.shards",
         message="shards can't change: keys are divided by it",
     ),
-    _fixed("lock-prefix-fixed", "lock.etcd.prefix", "a service with other keys is another service"),
-    Rule(
-        name="lock-secrets-with-endpoints",
-        where="spec",
-        rule=(
-            "!(has(self.lock) && has(self.lock.etcd)) || "
-            "!(has(self.lock.etcd.tlsSecretRef) || has(self.lock.etcd.userSecretRef)) || "
-            "(has(self.lock.etcd.endpoints) && self.lock.etcd.endpoints.size() > 0)"
-        ),
-        message="lock.etcd.endpoints is empty beside a Secret: name the endpoints that the Secret is for",
-    ),
-    Rule(
-        name="lock-endpoints-alike",
-        where="spec",
-        rule=(
-            "!(has(self.lock) && has(self.lock.etcd) && has(self.lock.etcd.endpoints)) || "
-            "self.lock.etcd.endpoints.all(e, e.startsWith('https://')) || "
-            "(self.lock.etcd.endpoints.all(e, e.startsWith('http://')) && !has(self.lock.etcd.tlsSecretRef))"
-        ),
-        message="lock.etcd.endpoints must be all https or all http; tlsSecretRef needs https",
-    ),
+    *_rules_of_locks(),
     Rule(
         name="tls-issuer-named",
         where="spec",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
+from deathless.base.lock_stores import CLUSTER_STORE
 from deathless.base.manifest import Manifest, Metadata, ServiceSpec, relation_problems
 from deathless.base.manifest_ingress import Ingress
-from deathless.base.manifest_parts import EtcdSpec, Peer, TlsSpec
+from deathless.base.manifest_parts import Peer, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 from deathless_operator.model.grace import grace_problems
 from deathless_operator.model.status import ServiceStatus
@@ -37,7 +38,7 @@ def read_spec(raw: JsonObject) -> tuple[ServiceSpec | None, tuple[str, ...]]:
         found = find_problems(part(raw, "spec"), ServiceSpec) or [Problem(("spec",), None, str(error), "correct it")]
     if spec is not None:
         # What a laptop elects by its directory, a cluster elects through etcd. The name was the API server's to check.
-        lock = msgspec.structs.replace(spec.lock, type=spec.lock.type or "etcd")
+        lock = msgspec.structs.replace(spec.lock, type=spec.lock.type or CLUSTER_STORE)
         whole = Manifest(
             api_version="deathless.dev/v1alpha1",
             kind="DeathlessService",
@@ -64,7 +65,12 @@ def cluster_problems(spec: ServiceSpec) -> list[Problem]:
     storage, tls = spec.log_storage, spec.tls or TlsSpec()
     checks = (
         (not spec.image, ("spec", "image"), "is missing", "name the image that holds the module"),
-        (spec.lock.type == "directory", ("spec", "lock", "type"), "is directory", "a cluster elects through etcd"),
+        (
+            spec.lock.type not in (None, CLUSTER_STORE),
+            ("spec", "lock", "type"),
+            f"is {spec.lock.type}",
+            f"a cluster elects through {CLUSTER_STORE}",
+        ),
         (spec.fence == "seal", ("spec", "fence"), "is seal", "leave it out: in a cluster the fence is etcd"),
         (
             bool(storage.claim_name) == bool(storage.size),
@@ -114,14 +120,11 @@ def _caller_problems(spec: ServiceSpec) -> list[Problem]:
 
 
 def _lock_problems(spec: ServiceSpec) -> list[Problem]:
-    etcd = spec.lock.etcd or EtcdSpec()
-    at: Path = ("spec", "lock", "etcd", "endpoints")
-    secure = {endpoint.startswith("https:") for endpoint in etcd.endpoints}
-    if not etcd.endpoints and (etcd.tls_secret_ref is not None or etcd.user_secret_ref is not None):
-        return [Problem(at, None, "is empty beside a Secret", "name the endpoints that the Secret is for")]
-    if len(secure) > 1 or (secure == {False} and etcd.tls_secret_ref is not None):
-        return [Problem(at, None, "are not alike", "write all https or all http; tlsSecretRef needs https")]
-    return []
+    return [
+        problem._replace(path=("spec", "lock", name, *problem.path))
+        for name, settings in spec.lock.given().items()
+        for problem in settings.cluster_problems()
+    ]
 
 
 def _peer_problems(spec: ServiceSpec) -> list[Problem]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.manifest_parts import told
+from deathless.base.manifest_fields import told
 from deathless.base.shards import SHARDS_MAX
 
 MEMBERS_MAX = 512  # as many as there can be of 64 shards

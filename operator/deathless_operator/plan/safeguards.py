@@ -22,6 +22,9 @@ class PlanSafeguards:
     primary_last: bool = True  # the primary is rolled when every other replica is
     ready_needs_the_spec: bool = True  # Ready is True only where the whole spec is in force
     claim_first: bool = True  # a service that is another installation's is left alone
+    upgrade_rolls_nothing: bool = True  # no pod of the accepted code is rolled before the new code serves
+    upgrade_noted: bool = True  # an upgrade that is not wanted any more stays noted while it may still be made
+    upgraders_stay: bool = True  # pods that made an upgrade are there until the others are of the new code
 
 
 ALL_PLAN_SAFEGUARDS: Final = PlanSafeguards()

@@ -1,39 +1,25 @@
 """What one replica's processes are started with; the manifest becomes one of these per replica.
 
 Guarantees: a frozen record that survives JSON. Does not: read files or check that what it names exists (the
-processes do, at start, with an error that names field and value). Imports limits, errors and identities.
+processes do, at start, with an error that names field and value). Imports limits, errors and identities, and the lock
+stores there are: each that has settings has a field of its name here.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
 from deathless.base.errors import InvalidConfig
 from deathless.base.identities import AllowedService
 from deathless.base.limits import Limits
+from deathless.base.lock_stores import config_classes, with_fields
+from deathless.base.lock_stores.etcd import EtcdConfig
 from deathless.base.shards import Sharding, service_directory, shard_name
+from deathless.base.tls import TlsConfig
 
-
-class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Paths of PEM files; with `require_client_certificate` a peer must show one signed by `ca`."""
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    require_client_certificate: bool = False
-    server_name: str = ""
-
-
-class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """How to reach etcd >= 3.5.5. Services of one name that share an etcd need prefixes of their own."""
-
-    endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
-    prefix: str = "/deathless/"  # keys are <prefix><service>/<shard>/...; begins and ends in a slash
-    tls: TlsConfig | None = None
-    username: str = ""
-    username_file: str = ""  # holds the user's name, instead of `username`
-    password_file: str = ""
-    lease_ttl_s: int = 10
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +50,7 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """An out-driver: what this service sends to its name reaches the world outside."""
 
     name: str
-    kind: str  # files | postgresql | webhook | package.module:factory | path/to/file.py:factory
+    kind: str  # of base.driver_kinds, or package.module:factory, or path/to/file.py:factory
     on_refusal: str = "stop"  # stop | skip
     batch_messages: int = 256
     attempts_max: int = 0  # of one message, by a driver that delivers each by itself; 0: no limit
@@ -94,6 +80,20 @@ class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         return self.type != "None"
 
 
+class UpgradeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An upgrade that a replica is started for: until it is made, the replica follows by the former code."""
+
+    id: str  # 32 hex digits
+    from_generation: int  # of the log that it is made of
+    from_fingerprint: str  # of the former code, 32 hex digits
+    from_version: int  # as its author calls the former code
+    former: str = ""  # Unix socket at which it is served; empty: it is started as a process, by the next three
+    interpreter: str = ""  # that runs it
+    code: str = ""  # name of the folder in code/ with its copy; empty: the module as it stands
+    module: str = ""  # of the former code
+    time_us: int = 0  # that migrations are shown, microseconds since 1970
+
+
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica. Addresses are host:port; port 0 takes any free one and announces it in members/."""
 
@@ -109,8 +109,9 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     operator_token: str = ""  # what operators show at the HTTP ingress, where callers may not give orders; empty: none
     operator_token_file: str = ""  # the same, read while the ingress runs: it may come, change and go; pods have it
     tls: TlsConfig | None = None
-    lock: str = "directory"  # a name of base.lock_stores
-    etcd: EtcdConfig | None = None
+    lock: str = "directory"  # a name of base.lock_stores; its settings are in the field of that name
+    if TYPE_CHECKING:  # what our own sources and tests read by name of the fields that lock stores have
+        etcd: EtcdConfig | None = None
     fence: str = "seal"  # seal | etcd
     promote_checkpointer: str = "WhenAlone"  # WhenAlone | Always
     log_level: str = "info"
@@ -129,7 +130,12 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
     tracing: TracingConfig | None = None  # None: no traces
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
+    upgrade: UpgradeConfig | None = None  # that this replica is to make; None: it is a replica as others
+    former: str = ""  # in a pod: Unix socket at which other code than this image's is served, if the log is of that
     limits: dict[str, int | float] = {}  # by the names of `Limits`
+    code: str = (
+        ""  # name of the folder in code/ whose copy of the author's modules runs; empty: the module as it stands
+    )
     shard: int = 0  # ours
     shards: int = 1  # of the service, fixed at creation
 
@@ -159,6 +165,23 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Do callers prove who they are in a way of their own, apart from `token`, which tools and peers show?"""
         return self.authentication is not None and self.authentication.asks
 
+    def lock_settings(self, kind: type[S]) -> S:
+        """Give the settings of our lock store: those that are in its field, or as they are by default.
+
+        Args:
+            kind: of the settings, as the lock store is registered.
+        """
+        found = getattr(self, self.lock)
+        if found is None:
+            return kind()
+        assert isinstance(found, kind), f"{self.lock} has settings of another kind"
+        return found
+
+    def with_lock(self, name: str, settings: msgspec.Struct | None) -> Self:
+        """Give the config with this lock store and its settings; None: it has none."""
+        given = {} if settings is None else {name: settings}
+        return msgspec.structs.replace(self, lock=name, **given)
+
     def make_limits(self) -> Limits:
         """Give the limits with this replica's changes. Raises: InvalidConfig."""
         try:
@@ -170,3 +193,20 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise InvalidConfig(f"limits.{unknown[0]} is not known")
         limits.validate()
         return limits
+
+
+if not TYPE_CHECKING:
+    ReplicaConfig = with_fields(ReplicaConfig, {name: kind | None for name, kind in config_classes().items()})
+
+
+__all__ = [
+    "ActivitiesConfig",
+    "AuthenticationConfig",
+    "DriverConfig",
+    "EtcdConfig",
+    "PeerConfig",
+    "ReplicaConfig",
+    "TlsConfig",
+    "TracingConfig",
+    "UpgradeConfig",
+]

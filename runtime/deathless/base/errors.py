@@ -4,7 +4,7 @@
     |- RetryLater      nothing was done, or a retry returns the outcome: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
     |  |  OutboxFull, StillServing, StorageReadOnly, StorageFailed, StorageSlow, NoInodes, SinkUnavailable, TracesLost,
-    |  |  SettingsChanged, IssuerUnavailable
+    |  |  SettingsChanged, IssuerUnavailable, UpgradeCalledOff (UpgradeRefused), GenerationEnded
     |- Fenced          this process has been fenced: another process owns its role; stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
@@ -15,13 +15,13 @@
     |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
     |  |  PeerReplaced, ClientOfParent, DeliveryRefused,
     |  |  DeliveryGivenUp, NotUndelivered,
-    |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait,
+    |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard
+    |  |  WrongShard, OutcomeDiffers
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
-    |  |  OtherDirectory
+    |  |  OtherDirectory, FormerCodeMissing
     |- Closed          used after it was closed
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
@@ -180,6 +180,28 @@ class SettingsChanged(RetryLater):
 
     code = "DL1018"
     remedy = "do nothing: it is restarted with the current settings"
+
+
+class UpgradeCalledOff(RetryLater):
+    """An upgrade could not be made: nothing of it counts, and the code of before goes on."""
+
+    code = "DL1022"
+    remedy = "the message says what stood in its way; once that is put right, ask for it again"
+
+
+class UpgradeRefused(UpgradeCalledOff):
+    """Something of the former code, stored or under way, has no place in the new one; nothing was changed."""
+
+    code = "DL1023"
+    exit_code = 78
+    remedy = "see to what is listed; `deathless upgrade check` lists it without an upgrade"
+
+
+class GenerationEnded(RetryLater):
+    """What this process holds is of a generation of the code that has ended; it starts again with the present one."""
+
+    code = "DL1024"
+    remedy = "do nothing: it is started again, and begins with the first checkpoint of that generation"
 
 
 class Fenced(DeathlessError):
@@ -572,6 +594,14 @@ class InvalidAwait(Invalid):
     remedy = "await only what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race return"
 
 
+class HandlerGone(Invalid):
+    """A message was taken, waited for its key, and the code that runs when its turn comes has no such handler."""
+
+    code = "DL3024"
+    http_status = 410
+    remedy = "call a handler that the service has now; nothing of this call was done"
+
+
 class ShardsFixed(Invalid):
     """A service was created with another number of shards than its manifest says now."""
 
@@ -592,6 +622,15 @@ class WrongShard(Invalid):
 
     code = "DL3043"
     remedy = "route as docs/formats/shards.md says, with the service's number of shards"
+
+
+class OutcomeDiffers(Invalid):
+    """A test came to another outcome because a process was killed in the middle of it."""
+
+    code = "DL3060"
+    remedy = (
+        "what the point interrupts is done twice, or not at all; `kill_everywhere(..., outcome=...)` says what counts"
+    )
 
 
 class DataCorrupt(DeathlessError):
@@ -650,6 +689,7 @@ class Diverged(DataCorrupt):
 
     code = "DL4008"
     remedy = "the handler is not deterministic: find the cause with `deathless check`"
+    lsn: int = 0  # of the first message that differs; 0: not known
 
 
 class UpgradeRequired(DataCorrupt):
@@ -657,7 +697,10 @@ class UpgradeRequired(DataCorrupt):
 
     code = "DL4009"
     exit_code = 78
-    remedy = "run the code that wrote the log, or stop it in order and `deathless adopt --code`"
+    remedy = (
+        "go on with the code that wrote the log: `deathless up --kept-code`, in a cluster its image; or, once that was "
+        "stopped in order, take the new code: `deathless adopt --code`"
+    )
 
 
 class PeerBehind(DataCorrupt):
@@ -696,6 +739,14 @@ class OtherDirectory(DataCorrupt):
 
     code = "DL4017"
     remedy = "run the command in the directory of the service; a copy of the directory is another service"
+
+
+class FormerCodeMissing(DataCorrupt):
+    """The code that wrote a log is not kept with it, or its interpreter is gone: it can't be started from there."""
+
+    code = "DL4018"
+    exit_code = 78
+    remedy = "start it from the sources, or the image, that wrote the log; `deathless fingerprint` shows what it is"
 
 
 class Closed(DeathlessError):

@@ -111,14 +111,14 @@ class Limits:
     key_queue_max: int = 1024  # messages that wait for the invocation that holds their key; likewise
     waiting_messages_max: int = 50_000  # messages that wait for held keys; then FORKs of peers are held back
     suspended_bytes_max: int = 512 << 20  # all that suspended handlers and waiting messages keep; then both refusals
-    journal_bytes_max: int = 32 << 20  # what one invocation was given; then it is given errors instead
+    journal_bytes_max: int = 32 << 20  # what one invocation was given (then errors), and likewise what it asked for
     operations_max: int = 10_000  # operations that one invocation asks for
     activities_max: int = 256  # activities that run at a time, in the worker processes of a primary
     results_max: int = 100_000  # results of ended invocations that callers may still ask for; the oldest goes first
     results_bytes_max: int = 256 << 20  # the same, bytes
     results_kept_s: int = 24 * 3600  # time of service for which a result is kept
     unknown_outcomes_max: int = 10_000  # activities that may have been done, listed to operators; the oldest goes first
-    unconfirmed_bytes_max: int = 64 << 20  # synced frames that wait for a proof; then no further one is written
+    unconfirmed_bytes_max: int = 8 << 20  # synced frames that wait for a proof; then no further one is written
     stream_buffer_bytes_max: int = 64 << 20  # confirmed frames kept for followers
     follower_lag_messages_max: int = 1_000_000  # admission slows beyond this lag of the best standby
     time_jump_max_s: int = 3600  # the time in a UUIDv7 key may lie ahead of ours by at most this
@@ -137,6 +137,15 @@ class Limits:
     reign_max_s: float = 30.0  # cap of the doubling
     deaths_before_parking: int = 2  # deaths in one message before it is parked (I11)
     rebases_per_hour_max: int = 3  # then the differing replica stays stopped (I6)
+
+    @property
+    def copies_bytes_max(self) -> int:
+        """Bytes of synced frames without a proof beside which one more is written.
+
+        A successor copies them all, that one too, and on a full disk it has its spare alone for them (I8). So they are
+        two frames less than the spare has, whatever `unconfirmed_bytes_max` allows; one frame is always written.
+        """
+        return min(self.unconfirmed_bytes_max, self.spare_bytes - 2 * self.frame_bytes_max)
 
     def fitted(self, volume_bytes: int, sharers: int = 1) -> Limits:
         """Give the same limits with segments, and stretches of log between checkpoints, that fit a volume.

@@ -20,47 +20,33 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.config import (
-    ActivitiesConfig,
-    DriverConfig,
-    PeerConfig,
-    ReplicaConfig,
-    TracingConfig,
-)
+from deathless.base.config import ActivitiesConfig, DriverConfig, PeerConfig, ReplicaConfig, TracingConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
-from deathless.base.lock_stores import SEAL, lock_store
+from deathless.base.lock_stores import LOCK_STORES, SEAL, lock_store
+from deathless.base.manifest_fields import FilePath, Module, Name, NonEmpty, Part, Text, Texts, told
 from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config, authentication_problems
-from deathless.base.manifest_local import ingress_address, local_etcd, local_tls
+from deathless.base.manifest_local import ingress_address, local_tls
 from deathless.base.manifest_parts import (
     DRIVERS_MAX,
     PEERS_MAX,
     REPLICAS_MAX,
     Activities,
     Driver,
-    EtcdSpec,
-    FilePath,
     LimitsSpec,
     LockSpec,
     LogStorage,
-    Module,
-    Name,
     NetworkPolicySpec,
-    NonEmpty,
-    Part,
     PeerService,
     Resources,
     Retention,
     SecretKeyRef,
-    Text,
-    Texts,
     TlsSpec,
     Tracing,
     UpdateStrategy,
-    told,
 )
 from deathless.base.manifest_pod import PodTemplate
-from deathless.base.schema_check import Problem
+from deathless.base.schema_check import Path, Problem, find_problems
 from deathless.base.shards import SHARDS_MAX, shard_directory
 from deathless.base.volume import find_shortage, show_bytes
 
@@ -139,6 +125,13 @@ class ServiceSpec(Part, frozen=True):
         SecretKeyRef | None, told("Secret with the token that callers must present, in a cluster.")
     ] = None
     update_strategy: Annotated[UpdateStrategy | None, told("How a change is rolled out in a cluster.")] = None
+    upgrade_policy: Annotated[
+        Literal["Compatible", "Automatic", "Manual"],
+        told(
+            "Which other code is upgraded to in a cluster without asking: code with a compatible interface, all code "
+            "that fits with its migrations, or none. No effect on a laptop."
+        ),
+    ] = "Compatible"
     promote_checkpointer: Annotated[
         Literal["WhenAlone", "Always"],
         told(
@@ -181,7 +174,7 @@ def fence_of(spec: ServiceSpec) -> str:
 def ignored_locally(manifest: Manifest) -> list[str]:
     """Give the fields that were set and mean nothing to processes on one machine."""
     spec = manifest.spec
-    storage, tls, etcd, ingress = spec.log_storage, spec.tls or TlsSpec(), spec.lock.etcd or EtcdSpec(), spec.ingress
+    storage, tls, ingress = spec.log_storage, spec.tls or TlsSpec(), spec.ingress
     found = {
         "metadata.namespace": manifest.metadata.namespace != "default",
         "spec.image": bool(spec.image),
@@ -191,9 +184,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.logStorage.size": bool(storage.size),
         "spec.logStorage.subPath": bool(storage.sub_path),
         "spec.logStorage.deletionPolicy": storage.deletion_policy != "Retain",
-        "spec.lock.etcd": spec.lock.type is None and spec.lock.etcd is not None,
-        "spec.lock.etcd.tlsSecretRef": etcd.tls_secret_ref is not None,
-        "spec.lock.etcd.userSecretRef": etcd.user_secret_ref is not None,
+        **_ignored_of_locks(spec.lock),
         "spec.ingress.serviceType": ingress is not None and ingress.service_type != "ClusterIP",
         "spec.ingress.serviceAnnotations": ingress is not None and bool(ingress.service_annotations),
         "spec.ingress.allowFrom": ingress is not None and bool(ingress.allow_from),
@@ -204,6 +195,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
         "spec.drivers[].secretRef": any(driver.secret_ref is not None for driver in spec.drivers),
         "spec.updateStrategy": spec.update_strategy is not None,
+        "spec.upgradePolicy": spec.upgrade_policy != "Compatible",
         "spec.suspend": spec.suspend,
         "spec.replaceAfterSeconds": spec.replace_after_seconds != ServiceSpec(module="x:x").replace_after_seconds,
         "spec.resources": spec.resources != Resources(),
@@ -211,6 +203,15 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.podTemplate": spec.pod_template != PodTemplate(),
     }
     return [name for name, is_set in found.items() if is_set]
+
+
+def _ignored_of_locks(lock: LockSpec) -> dict[str, bool]:
+    """Give fields of lock stores: all settings where none is named, and what a store itself leaves to a cluster."""
+    found: dict[str, bool] = {}
+    for name, settings in lock.given().items():
+        found[f"spec.lock.{name}"] = lock.type is None
+        found |= {f"spec.lock.{name}.{field}": True for field in settings.ignored_locally()}
+    return found
 
 
 def _from_cluster(ingress: Ingress | None) -> tuple[bool, bool]:
@@ -257,13 +258,13 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     spec = manifest.spec
     found: list[Problem] = []
     if lock_store(lock_of(spec)).in_directory and fence_of(spec) != SEAL:
+        outside = " or ".join(name for name, store in LOCK_STORES.items() if not store.in_directory)
         found.append(
-            Problem(("spec", "fence"), spec.fence, "needs lock.type etcd", "leave it out: the fence follows the lock")
+            Problem(
+                ("spec", "fence"), spec.fence, f"needs lock.type {outside}", "leave it out: the fence follows the lock"
+            )
         )
-    if spec.lock.type == "directory" and spec.lock.etcd is not None:
-        found.append(
-            Problem(("spec", "lock", "etcd"), None, "is given, but lock.type is directory", "write type: etcd")
-        )
+    found += _lock_problems(spec.lock)
     for name in spec.retention.__struct_fields__:
         if getattr(spec.retention, name) is not None and getattr(spec.limits, name) is not None:
             shown = msgspec.structs.fields(Retention)[Retention.__struct_fields__.index(name)].encode_name
@@ -287,6 +288,31 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     found += _driver_problems(manifest)
     found += _limit_problems(spec)
     return found
+
+
+def _lock_problems(lock: LockSpec) -> list[Problem]:
+    """Find settings of another lock store than the one named, settings that lack, and what a store itself finds."""
+    found: list[Problem] = []
+    given = lock.given()
+    for name, settings in given.items():
+        at: Path = ("spec", "lock", name)
+        if lock.type not in (None, name):
+            found.append(Problem(at, None, f"is given, but lock.type is {lock.type}", f"write type: {name}"))
+        found += [problem._replace(path=(*at, *problem.path)) for problem in settings.problems()]
+    kind = lock_store(lock.type).settings_class() if lock.type is not None and lock.type not in given else None
+    missing = find_problems({}, kind) if kind is not None else []
+    if missing:
+        told = "; ".join(problem.remedy for problem in missing)
+        found.append(Problem(("spec", "lock"), None, f"{lock.type} is missing", f"add {lock.type}, and there {told}"))
+    return found
+
+
+def lock_settings(lock: LockSpec, name: str) -> msgspec.Struct | None:
+    """Give what replicas on this machine are told of a lock store; None: it has no settings."""
+    kind = lock_store(name).settings_class()
+    if kind is None:
+        return None
+    return (lock.given().get(name) or kind()).config()
 
 
 def _peer_problems(manifest: Manifest) -> list[Problem]:
@@ -398,8 +424,6 @@ def replica_configs(
             token=token,
             operator_token=operator_token,
             tls=local_tls(spec.tls),
-            lock=lock_of(spec),
-            etcd=local_etcd(spec.lock.etcd or EtcdSpec()) if lock_of(spec) == "etcd" else None,
             fence=fence_of(spec),
             promote_checkpointer=spec.promote_checkpointer,
             log_level=spec.log_level,
@@ -422,7 +446,7 @@ def replica_configs(
             tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),
-        )
+        ).with_lock(lock_of(spec), lock_settings(spec.lock, lock_of(spec)))
         for shard in range(spec.shards)
         for index, name in enumerate(replica_names(manifest))
     ]

@@ -12,19 +12,8 @@ from msgspec import Meta
 
 from deathless.base.config import AuthenticationConfig
 from deathless.base.identities import AllowedService
-from deathless.base.manifest_parts import (
-    FilePath,
-    Host,
-    NonEmpty,
-    ObjectName,
-    Part,
-    Peer,
-    Port,
-    SecretKeyRef,
-    SecretRef,
-    Texts,
-    told,
-)
+from deathless.base.manifest_fields import FilePath, Host, NonEmpty, ObjectName, Part, Port, SecretRef, Texts, told
+from deathless.base.manifest_parts import Peer, SecretKeyRef
 from deathless.base.schema_check import Problem
 
 

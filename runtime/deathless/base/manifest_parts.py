@@ -1,12 +1,12 @@
-"""The parts of a manifest: types of single fields, and the structs below `spec`.
+"""The parts of a manifest: the structs below `spec`.
 
 Why apart: `manifest` says what a service is and what becomes of it; here stand the fields, each with the sentence that
 `kubectl explain` and the documents show. The CRD is generated from these structs, so a field has one meaning on a
 laptop and in a cluster, or says where it has none.
 
-Guarantees: every list, mapping and text has a maximum, so that rules over them stay cheap for an API server. Does not:
-check relations between fields (`manifest.relation_problems`, and rules of the CRD). Imports base.shards, base.limits
-and base.volume, for the numbers in its sentences.
+Guarantees: `spec.lock` has the settings of each lock store there is. Does not: check relations between fields
+(`manifest.relation_problems`, and rules of the CRD). Imports driver_kinds, lock_stores and manifest_fields, and for the
+numbers in its sentences shards, limits and volume.
 """
 
 from __future__ import annotations
@@ -16,8 +16,28 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from deathless.base.driver_kinds import DRIVER_KINDS
 from deathless.base.limits import Limits
-from deathless.base.lock_stores import LOCK_STORES
+from deathless.base.lock_stores import LOCK_STORES, settings_classes, with_fields
+from deathless.base.lock_stores.etcd_settings import EtcdSpec
+from deathless.base.lock_stores.settings import LockSettings
+from deathless.base.manifest_fields import (
+    Address,
+    AsIs,
+    Count,
+    FilePath,
+    KindName,
+    Name,
+    NonEmpty,
+    ObjectName,
+    Part,
+    Quantity,
+    Seconds,
+    SecretRef,
+    Text,
+    TlsFiles,
+    told,
+)
 from deathless.base.shards import SHARDS_MAX
 from deathless.base.volume import show_bytes
 
@@ -26,92 +46,6 @@ PEERS_MAX: Final = 64  # services that are not beside this one
 WORKERS_MAX: Final = 64
 DRIVERS_MAX: Final = 16  # each is a process beside each replica
 LEAST_VOLUME: Final = show_bytes(Limits().least_volume_bytes(3))
-
-
-def told(explanation: str) -> Meta:
-    """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes.
-
-    Args:
-        explanation: one or more sentences.
-    """
-    return Meta(extra_json_schema={"explain": explanation})
-
-
-Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
-        max_length=40,
-        description="a DNS label: lower-case letters, digits and inner dashes, at most 40 characters",
-    ),
-]
-ObjectName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        max_length=253,
-        description="the name of an object: lower-case letters, digits, inner dashes and dots",
-    ),
-]
-KindName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Z][A-Za-z0-9]*$",
-        max_length=63,
-        description="a kind as manifests write it: letters and digits, the first one upper-case",
-    ),
-]
-Count = Annotated[int, Meta(gt=0)]
-Seconds = Annotated[float, Meta(gt=0)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Module = Annotated[
-    str,
-    Meta(
-        pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$",
-        max_length=1024,
-        description="package.module:attribute or path/to/file.py:attribute",
-    ),
-]
-NonEmpty = Annotated[str, Meta(min_length=1, max_length=253)]
-Text = Annotated[str, Meta(max_length=1024)]
-FilePath = Annotated[str, Meta(max_length=4096)]
-LongText = Annotated[str, Meta(max_length=32768)]
-Host = Annotated[
-    str, Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+)$", max_length=253, description="a host without its port")
-]
-Endpoint = Annotated[
-    str,
-    Meta(
-        pattern=r"^https?://[^\s/,]+$",
-        max_length=512,
-        description="a base URL: http://host:port or https://host:port",
-    ),
-]
-Address = Annotated[
-    str,
-    Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}$", max_length=300, description="an address: host:port"),
-]
-Quantity = Annotated[
-    str,
-    Meta(
-        pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
-        max_length=32,
-        description="a quantity as Kubernetes writes it, as text: 500m, 2, 1Gi",
-    ),
-]
-Texts = Annotated[dict[str, Text], Meta(max_length=64)]
-# Handed to Kubernetes as it is; the API server checks it when a pod is made from it.
-AsIs = dict[str, object]
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A part of the manifest: camelCase, nothing unknown."""
-
-
-class SecretRef(Part, frozen=True):
-    """A Secret in the service's namespace."""
-
-    name: Annotated[ObjectName, told("Name of the Secret.")]
 
 
 class LogStorage(Part, frozen=True):
@@ -155,55 +89,6 @@ class LogStorage(Part, frozen=True):
     ] = False
 
 
-class TlsFiles(Part, frozen=True):
-    """PEM files on this machine. No effect in a cluster."""
-
-    ca: Annotated[FilePath, told("File with the trusted authorities.")] = ""
-    certificate: Annotated[FilePath, told("File with the certificate.")] = ""
-    key: Annotated[FilePath, told("File with the certificate's key.")] = ""
-    server_name: Annotated[Text, told("Name that the other side's certificate must have; if empty, its host name.")] = (
-        ""
-    )
-
-
-class EtcdSpec(Part, frozen=True):
-    """How to reach etcd 3.5.5 or later."""
-
-    endpoints: Annotated[
-        tuple[Endpoint, ...],
-        Meta(max_length=16),
-        told(
-            "Base URLs of its members. When empty: the lock store of the operator's installation; on a laptop "
-            "http://127.0.0.1:2379."
-        ),
-    ] = ()
-    prefix: Annotated[
-        Annotated[str, Meta(pattern=r"^$|^/([^/\s]+/)+$", max_length=512)],
-        told(
-            "Prefix of keys; below it each service has its name. When empty: /deathless/<namespace>/; on a laptop "
-            "/deathless/. Fixed at creation."
-        ),
-    ] = ""
-    tls: Annotated[TlsFiles | None, told("Files for https endpoints, on a laptop. In a cluster: tlsSecretRef.")] = None
-    tls_secret_ref: Annotated[
-        SecretRef | None,
-        told(
-            "In a cluster: the Secret with ca.crt, and tls.crt with tls.key where the store asks for a client "
-            "certificate."
-        ),
-    ] = None
-    username: Annotated[Text, told("User to log in as, on a laptop. In a cluster: userSecretRef.")] = ""
-    password_file: Annotated[FilePath, told("File with the password, on a laptop. In a cluster: userSecretRef.")] = ""
-    user_secret_ref: Annotated[
-        SecretRef | None, told("In a cluster: the Secret with username and password to log in with.")
-    ] = None
-    lease_ttl_s: Annotated[
-        int,
-        Meta(ge=2, le=3600),
-        told("Seconds after which a silent holder loses the lock, even if no other replica takes it."),
-    ] = 10
-
-
 if TYPE_CHECKING:
     LockName: TypeAlias = str
 else:
@@ -217,7 +102,23 @@ class LockSpec(Part, frozen=True):
         LockName | None,
         told("When absent: etcd in a cluster, directory on a laptop. A cluster accepts etcd alone."),
     ] = None
-    etcd: Annotated[EtcdSpec | None, told("How to reach the lock store.")] = None
+    if TYPE_CHECKING:  # what our own sources and tests read by name of the fields that lock stores have
+        etcd: EtcdSpec | None = None
+
+    def given(self) -> dict[str, LockSettings]:
+        """Give the settings that there are, by the name of the lock store."""
+        found = {name: getattr(self, name) for name, store in LOCK_STORES.items() if store.settings}
+        return {name: settings for name, settings in found.items() if settings is not None}
+
+
+if not TYPE_CHECKING:
+    LockSpec = with_fields(
+        LockSpec,
+        {
+            name: Annotated[kind | None, told(LOCK_STORES[name].explanation)]
+            for name, kind in settings_classes().items()
+        },
+    )
 
 
 class Retention(Part, frozen=True):
@@ -347,12 +248,12 @@ class Driver(Part, frozen=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^(files|postgresql|webhook|[^:]+:[A-Za-z_][A-Za-z0-9_]*)$",
+                pattern=rf"^({'|'.join(DRIVER_KINDS)}|[^:]+:[A-Za-z_][A-Za-z0-9_]*)$",
                 max_length=1024,
-                description="files, postgresql, webhook, or package.module:factory or path/to/file.py:factory",
+                description=f"{', '.join(DRIVER_KINDS)}, or package.module:factory or path/to/file.py:factory",
             ),
         ],
-        told("What it writes to: files, postgresql, webhook, or a factory of sinks of your own."),
+        told(f"What it writes to: {', '.join(DRIVER_KINDS)}, or a factory of sinks of your own."),
     ]
     on_refusal: Annotated[
         Literal["stop", "skip"],
@@ -365,7 +266,8 @@ class Driver(Part, frozen=True):
         int,
         Meta(ge=0, le=1_000_000),
         told(
-            "Attempts at one message by a driver that delivers each message by itself (webhook), before it is given up "
+            "Attempts at one message by a driver that delivers each message by itself "
+            f"({', '.join(name for name, kind in DRIVER_KINDS.items() if kind.by_message)}), before it is given up "
             "and listed for operators. 0: no limit."
         ),
     ] = 0
@@ -380,7 +282,9 @@ class Driver(Part, frozen=True):
     batch_messages: Annotated[
         int, Meta(ge=1, le=10_000), told("Maximum number of messages that are delivered together.")
     ] = 256
-    options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
+    options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = (
+        msgspec.field(default_factory=dict)
+    )
     secret_ref: Annotated[
         SecretRef | None,
         told(
@@ -413,8 +317,10 @@ class Resources(Part, frozen=True):
 
     requests: Annotated[
         Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("Requested resources: cpu, memory, ...")
-    ] = {}
-    limits: Annotated[Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("Maximum resources.")] = {}
+    ] = msgspec.field(default_factory=dict)
+    limits: Annotated[Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("Maximum resources.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class LimitsSpec(Part, frozen=True):
@@ -464,7 +370,9 @@ class LimitsSpec(Part, frozen=True):
     results_bytes_max: Annotated[Count | None, told("Bytes of these results; evicts the oldest.")] = None
     results_kept_s: Annotated[Count | None, told("Time of service for which a result is kept.")] = None
     unknown_outcomes_max: Annotated[Count | None, told("Activities listed as of unknown outcome.")] = None
-    unconfirmed_bytes_max: Annotated[Count | None, told("Synced frames that wait for a proof.")] = None
+    unconfirmed_bytes_max: Annotated[
+        Count | None, told("Synced frames that wait for a proof; never more than spareBytes less two frames.")
+    ] = None
     stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
     follower_lag_messages_max: Annotated[Count | None, told("Calls are refused at this lag of the best standby.")] = (
         None
@@ -497,3 +405,31 @@ class LimitsSpec(Part, frozen=True):
     rebases_per_hour_max: Annotated[
         Count | None, told("Number of differences per hour after which the differing replica stays stopped.")
     ] = None
+
+
+__all__ = [
+    "DRIVERS_MAX",
+    "LEAST_VOLUME",
+    "PEERS_MAX",
+    "REPLICAS_MAX",
+    "WORKERS_MAX",
+    "Activities",
+    "Driver",
+    "EtcdSpec",
+    "IssuerRef",
+    "LimitsSpec",
+    "LockSpec",
+    "LogStorage",
+    "NetworkPolicySpec",
+    "Peer",
+    "PeerService",
+    "Resources",
+    "Retention",
+    "SecretKeyRef",
+    "SecretRef",
+    "TlsFiles",
+    "TlsSpec",
+    "Tracing",
+    "UpdateStrategy",
+    "told",
+]

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.manifest_parts import AsIs, LongText, NonEmpty, ObjectName, Part, SecretRef, Text, Texts, told
+from deathless.base.manifest_fields import AsIs, LongText, NonEmpty, ObjectName, Part, SecretRef, Text, Texts, told
 
 Names = Annotated[tuple[SecretRef, ...], Meta(max_length=16)]
 

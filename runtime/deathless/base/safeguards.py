@@ -112,6 +112,12 @@ class Safeguards:
     park_killers: bool = True  # a message that killed its process too often is parked
     try_out_suspects: bool = True  # what may kill is run in a copy of the process first, which may die
     check_fingerprint: bool = True  # other code never replays a log
+    upgrade_confirmed_only: bool = True  # other code goes on only behind what is confirmed, all of it
+    compare_before_take: bool = True  # whose code can't lead does not take the lock
+    compare_generation: bool = True  # a state of another generation than the log's is never gone on with
+    compare_former: bool = True  # other code goes on only with a state that was made at just the log's end
+    checkpoint_before_head: bool = True  # what other code begins with is durable before head names it
+    verify_first_checkpoint: bool = True  # and was read back before that
 
     # Who may do what.
     check_callers: bool = True  # a certificate that names somebody opens what its name may do, and nothing else
@@ -130,6 +136,7 @@ class Safeguards:
 
     # Checkpoints and collection.
     checkpoints_of_this_log: bool = True  # a checkpoint counts only if the log's chain hash at its lsn is its own
+    checkpoints_of_this_generation: bool = True  # and only if the code that runs now took it
     verify_checkpoint: bool = True  # a checkpoint counts for collection only once another replica read it
     sync_checkpoint: bool = True  # a checkpoint is synced before it gets its name
     collect_when_full: bool = True  # a log without room is collected by one checkpoint, of whoever, taken if need be

@@ -43,10 +43,16 @@ def shard_of(key: bytes, shards: int) -> int:
     """
     if shards == 1:
         return 0
+    tag = tag_of(key)
+    return int.from_bytes(hashlib.blake2b(key if tag is None else tag, digest_size=8).digest(), "little") % shards
+
+
+def tag_of(key: bytes) -> bytes | None:
+    """Give the part of a key that alone says on which shard it lives, without its braces; None: all of it does."""
     start = key.find(b"{") + 1
     if start and (end := key.find(b"}", start)) > start:
-        key = key[start:end]
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") % shards
+        return key[start:end]
+    return None
 
 
 def shard_name(service: str, shard: int, shards: int) -> str:

@@ -17,7 +17,9 @@ import click
 from deathless.cli.output import show_error
 
 COMMANDS = {
+    "init": ("run.init", "Write a new project that runs, with a test"),
     "up": ("run.up", "Run a service from its manifest"),
+    "dev": ("run.dev", "Run a service while its code is written"),
     "down": ("run.up", "Stop a service that runs in the background"),
     "demo": ("demo.demo", "Run a replicated bank whose processes you can kill and freeze"),
     "status": ("look.status", "Show role, epoch, lsn and lag of each replica"),
@@ -36,16 +38,19 @@ COMMANDS = {
     "openapi": ("look.openapi", "Print an OpenAPI document of a service"),
     "peers": ("change.peers", "Inspect peers, and adopt one that was created anew"),
     "driver": ("run.driver", "Check the drivers of a service, or run one"),
+    "upgrade": ("change.upgrade", "Check whether other code may go on with a service"),
     "adopt": ("change.adopt", "Accept a changed or restored store, fence, log or code"),
     "resume-outside": ("change.resume_outside", "Release what a copied or restored service holds back"),
     "erase": ("change.erase", "Erase the keys of a deleted service from its etcd"),
+    "explain": ("look.explain", "Print the page of an error code"),
     "fingerprint": ("look.fingerprint", "Print the fingerprint of a service's code"),
     "replica": ("run.replica", "Run one replica in a pod"),
+    "former": ("run.former", "Serve the code of before to replicas of another image"),
     "completion": ("completion", "Print the completion script of a shell"),
     "version": ("version", "Print versions"),
 }
 GROUPS = (
-    ("Run", ("up", "down", "demo")),
+    ("Run", ("init", "dev", "up", "down", "demo")),
     ("Use", ("status", "logs", "call", "query", "switchover")),
     (
         "Look inside",
@@ -62,8 +67,8 @@ GROUPS = (
             "fingerprint",
         ),
     ),
-    ("Operate", ("peers", "driver", "adopt", "resume-outside", "erase", "replica")),
-    ("This program", ("completion", "version")),
+    ("Operate", ("peers", "driver", "upgrade", "adopt", "resume-outside", "erase", "replica", "former")),
+    ("This program", ("explain", "completion", "version")),
 )
 
 

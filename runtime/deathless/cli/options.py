@@ -49,6 +49,24 @@ class InvocationId(click.ParamType[int]):
         return int(found[2])
 
 
+def pod_settings(help_text: str) -> Callable[[F], F]:
+    """Give the option -f/--file of a command that runs in a pod; the command gets `path`.
+
+    Args:
+        help_text: whose settings these are.
+    """
+    return click.option(
+        "-f",
+        "--file",
+        "path",
+        default="/etc/deathless/replica.json",
+        show_default=True,
+        metavar="FILE",
+        type=click.Path(),
+        help=help_text,
+    )
+
+
 def service_options(function: F) -> F:
     """Add -f/--file, --dir and --shard; the command gets `manifest` and `directory`, and `target` minds the rest."""
     function = click.option(

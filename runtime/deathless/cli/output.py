@@ -11,8 +11,8 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH_MAX = 110
+QUIET_S: Final = 2.0
+"""What takes longer says how far it is."""
 
 
 def print_json(value: object) -> None:
@@ -107,6 +109,19 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def progress() -> Callable[[str], None]:
+    """Give what says on standard error how far something is, every QUIET_S."""
+    spoken = time.monotonic()
+
+    def told(how_far: str) -> None:
+        nonlocal spoken
+        if time.monotonic() > spoken + QUIET_S:
+            spoken = time.monotonic()
+            print(how_far, file=sys.stderr, flush=True)
+
+    return told
 
 
 def show_bytes(size: int) -> str:

@@ -10,7 +10,18 @@ import click
 from deathless.cli.options import json_option
 from deathless.cli.output import print_json
 
-PACKAGES = ("deathless", "click", "httptools", "msgspec", "prometheus-client", "PyYAML", "rich", "aiohttp", "uvloop")
+PACKAGES = (
+    "deathless",
+    "click",
+    "h2",
+    "httptools",
+    "msgspec",
+    "prometheus-client",
+    "PyYAML",
+    "rich",
+    "aiohttp",
+    "uvloop",
+)
 
 
 @click.command()

@@ -34,7 +34,7 @@ cover each byte once and cost no more than reading the disk does.
 
 Guarantees: what `decode` gives was written as it is; one changed, missing or added byte is found and its section and
 offset named; memory beyond the snapshot is a few groups. Does not: read files, say whether the checkpoint is on the
-chain (the caller compares lsn and chain hash). Imports base only.
+chain (the caller compares lsn and chain hash). Imports base and codec only.
 """
 
 from __future__ import annotations
@@ -85,9 +85,8 @@ Read = Callable[[int, int], bytes]
 PASSED_OVER: Final = frozenset({Section.HISTORIES})
 """Sections that a reader who does not know them may leave out."""
 
-READ_HERE: Final = messaging_sections.READ_HERE | {
-    Section.STATE, Section.SESSIONS, Section.REPLIES, Section.KEYS, Section.PARKED, Section.END,
-}  # fmt: skip
+KNOWN: Final = frozenset(Section)
+"""Sections that are read here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ def file_header(version: int = FORMAT_VERSION, algorithm: int = CHECKSUM_CRC32) 
 
 def _payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
     """Give (type, count, payload) of every section but END, in the order of the file."""
-    yield Section.HEAD, 1, msgspec.msgpack.encode(snapshot.head())
+    yield Section.HEAD, 1, snapshot.head().encode()
     columns = (
         (Section.STATE, _groups(snapshot.state)),
         (Section.SESSIONS, _session_sections(snapshot.sessions)),
@@ -275,7 +274,7 @@ def _read_section(read: Read, offset: int, index: int) -> _Cut:
         raise _corrupt(kind, offset, "checksum is wrong")
     if found != index or reserved:
         raise _corrupt(kind, offset, f"section {index} expected, this is section {found}")
-    if kind not in READ_HERE and kind != Section.HEAD and flags & CRITICAL:
+    if kind not in KNOWN and flags & CRITICAL:
         raise NewerFormat(f"section {_name(kind)} at offset {offset} is critical and this version does not know it")
     return _Cut(kind, count, payload, offset, header)
 
@@ -303,7 +302,7 @@ def _sections(read: Read, first: _Cut, digests: list[bytes]) -> Iterator[_Cut]:
         if following.kind < section.kind or following.kind == Section.HEAD:
             raise following.broken(f"stands behind section {_name(section.kind)}")
         section = following
-        if section.kind in READ_HERE and section.kind != Section.END:
+        if section.kind in KNOWN and section.kind != Section.END:
             yield section
     if len(section.payload) != END.size:
         raise section.broken(f"{len(section.payload)} bytes, {END.size} expected")
@@ -394,6 +393,12 @@ def _read_messaging(section: _Cut, reader: messaging_sections.Reader) -> None:
         raise section.broken(str(error)) from None
 
 
+def read_head(read: Read) -> Head:
+    """Read what a checkpoint says of itself, and nothing behind it. Raises: CorruptCheckpoint, NewerFormat."""
+    _read_file_header(read)
+    return _read_head_section(read)[0]
+
+
 def verify(read: Read) -> tuple[Head, bytes]:
     """Read a whole checkpoint back and check it, one section in memory at a time.
 
@@ -468,5 +473,6 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
         results=messaging.results,
         unknown=messaging.unknown,
         undelivered=messaging.undelivered,
+        generation=head.of_generation(),
         state_digest=digests[0],
     )

@@ -57,6 +57,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, NewerFormat
 from deathless.base.ids import ChainHash, Digest, Epoch, Incarnation, Lsn, Roll
+from deathless.codec.generations import FIRST, Generation, encode_of
 
 MAGIC: Final = b"DLF1"
 FORMAT_VERSION: Final = 2
@@ -142,7 +143,11 @@ ORIGIN: Final = Position(0, 0, 0, 0, bytes(16))
 
 
 class Cut(msgspec.Struct, array_like=True, frozen=True):
-    """Payload of CUT: where the epoch continues, and who may read it."""
+    """Payload of CUT: where the epoch continues, and who may read it.
+
+    The last three are of the generation that the epoch's turns are of (`codec.generations`); cuts of older versions do
+    not have them, and are of the first.
+    """
 
     base: Position
     service: str
@@ -153,6 +158,17 @@ class Cut(msgspec.Struct, array_like=True, frozen=True):
     fingerprint: bytes
     replica: str
     copies: int
+    generation: int = FIRST.number
+    upgraded_lsn: int = FIRST.lsn
+    upgraded_chain: bytes = FIRST.chain
+
+    def of_generation(self) -> Generation:
+        """Give the generation that the epoch's turns are of."""
+        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain)
+
+    def encode(self) -> bytes:
+        """Give the payload."""
+        return encode_of(self, self.of_generation())
 
 
 class Opening(msgspec.Struct, array_like=True, frozen=True):

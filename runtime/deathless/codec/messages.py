@@ -53,6 +53,7 @@ class Kind(enum.IntEnum):
     ATTEMPT = 23  # an at-most-once activity begins once this is confirmed
     ADOPT = 24  # an operator adopts a peer that was created anew
     ORDER = 25  # an operator's command for an invocation
+    UPGRADED = 26  # body: codec.generations. What follows is of other code; nobody runs across it (design 0026)
 
 
 RECORDS_WITH_TURNS = frozenset({Kind.PARKED, Kind.OUTCOME, Kind.ADOPT, Kind.ORDER})

@@ -1,4 +1,4 @@
-"""Payloads of a checkpoint's sections about messaging: INVOCATIONS to HISTORIES (format version 1).
+"""Payloads of a checkpoint's sections about messaging: INVOCATIONS to HISTORIES (format versions 1 and 2).
 
     INVOCATIONS  count x u32 length, suspended invocations (opaque: the executor's own)
     OUTBOX       u64 position of the first message, u32 shard, u32 bytes of the name, name of the service,
@@ -47,18 +47,6 @@ UNKNOWN: Final = struct.Struct("<QQQQIIII")
 HISTORY: Final = struct.Struct("<Q16sII")
 
 UNDELIVERED: Final = struct.Struct("<QQQIIII")
-
-READ_HERE: Final = frozenset(
-    {
-        Section.INVOCATIONS,
-        Section.OUTBOX,
-        Section.PEERS,
-        Section.RESULTS,
-        Section.UNKNOWN,
-        Section.UNDELIVERED,
-        Section.HISTORIES,
-    }
-)
 
 
 def payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
@@ -203,7 +191,7 @@ class Reader:
         ]
 
     def read(self, kind: int, count: int, payload: bytes) -> None:
-        """Take one section of READ_HERE in.
+        """Take one section about messaging in.
 
         Raises: ValueError saying what is wrong with it.
         """
@@ -220,6 +208,7 @@ class Reader:
         elif kind == Section.UNKNOWN:
             self._read_unknown(count, payload)
         else:
+            assert kind == Section.UNDELIVERED, f"section {kind} has no reader"
             self._read_undelivered(count, payload)
 
     def finish(self, sessions: Mapping[int, SessionRecord]) -> list[SessionRecord]:

@@ -235,6 +235,7 @@ class InvocationView(msgspec.Struct, frozen=True):
     turns: int
     waits_for: tuple[str, ...]  # each: what, and since when, in words
     origin: str  # `client`, or `service/shard` of the caller
+    misfit: str = ""  # why the code does not fit it, so that it is held; empty: it is not
 
 
 class ScheduleView(msgspec.Struct, frozen=True):

@@ -16,7 +16,10 @@ GROUP_BYTES: Final = 1 << 20  # of the items of one section; for STATE part of t
 
 
 class Section(enum.IntEnum):
-    """Type of a section. 16 to 23 belong to messaging and stand only in files of services that use it."""
+    """Type of a section; each of them is written and read, and others are passed over or, when critical, refused.
+
+    16 to 23 belong to messaging and stand only in files of services that use it.
+    """
 
     HEAD = 1
     STATE = 2

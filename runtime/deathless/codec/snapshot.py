@@ -15,6 +15,7 @@ import msgspec
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.times import Times
+from deathless.codec.generations import FIRST, Generation, encode_of
 
 REQUEST_HASH_BYTES: Final = 16
 
@@ -128,6 +129,17 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     elapsed_us: int = 0  # this and what follows: see base.times; version 1 has `time_us` alone
     age_us: int = 0
     wall_us: int = 0
+    generation: int = FIRST.number  # this and what follows: see codec.generations; older versions have the first alone
+    upgraded_lsn: int = FIRST.lsn
+    upgraded_chain: bytes = FIRST.chain
+
+    def of_generation(self) -> Generation:
+        """Give the generation whose code made the state."""
+        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain)
+
+    def encode(self) -> bytes:
+        """Give the payload."""
+        return encode_of(self, self.of_generation())
 
     @property
     def times(self) -> Times:
@@ -161,6 +173,7 @@ class Snapshot:
     results: list[ResultRecord] = field(default_factory=list)  # the oldest first
     unknown: list[UnknownRecord] = field(default_factory=list)  # the oldest first
     undelivered: list[UndeliveredRecord] = field(default_factory=list)  # the oldest first
+    generation: Generation = FIRST
     state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
 
     def head(self) -> Head:
@@ -180,4 +193,5 @@ class Snapshot:
             self.times.elapsed_us,
             self.times.age_us,
             self.times.wall_us,
+            *self.generation,
         )

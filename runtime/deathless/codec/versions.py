@@ -7,6 +7,10 @@ A build before ranges says one version alone, which is its oldest and its newest
 stays the oldest that is spoken for as long as that one is. A control port answers no HELLO: supervisors, and tools
 there, send what the oldest version of their own range has.
 
+There is one version so far, so no end keeps the one of a connection: whoever answers HELLO (`engine.replica.intake`,
+`drivers.host`) names it in WELCOME, and whoever said HELLO (`core.client.machine`, `shell.net.connections`) only looks
+whether it speaks that. A second version has to be kept at both ends, for whatever reads and writes packets.
+
 Guarantees: two ends that have a version in common agree, whichever is newer, and on the same one. Does not: say what a
 version has that the one before it had not (`docs/formats/wire.md` does).
 """

@@ -46,6 +46,7 @@ REPLIES_HEAD: Final = struct.Struct("<QII")
 QUERIES_HEAD: Final = struct.Struct("<II")
 U32: Final = struct.Struct("<I")
 U64: Final = struct.Struct("<Q")
+ONE_CALL: Final = struct.Struct("<IBQQQIII")  # BATCH with one message, up to the blob
 ONE_REPLY: Final = struct.Struct("<IBQIIQI")  # REPLIES with one reply, up to the blob
 FRAME_HEAD: Final = struct.Struct("<QQII")
 PEER_COMMIT: Final = struct.Struct("<QQ")
@@ -210,6 +211,7 @@ class Follow(msgspec.Struct, array_like=True, frozen=True):
     lsn: int
     chain: bytes
     checkpointer: bool
+    upgrader: bool = False  # it holds the state for other code, and leads only by an upgrade
 
 
 class Following(msgspec.Struct, array_like=True, frozen=True):
@@ -226,6 +228,7 @@ class Handover(msgspec.Struct, array_like=True, frozen=True):
 
     epoch: int
     lsn: int
+    upgrade: bytes = b""  # the upgrade that was ordered; empty: it is a switchover
 
 
 class ReplyError(msgspec.Struct, array_like=True, frozen=True):
@@ -318,6 +321,11 @@ class PacketReader:
                 return [(kind, data[PREFIX_BYTES:])]
         return list(self.feed(data))
 
+    @property
+    def empty(self) -> bool:
+        """Is no packet unfinished?"""
+        return not self._parts
+
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Take bytes in, give each packet that is complete as (type, body). Nothing is taken in before iterating.
 
@@ -352,6 +360,12 @@ class PacketReader:
 def encode_batch(run: Run, ends: bytes, blob: bytes) -> bytes:
     """Give a BATCH packet; `ends` is the packed u32 column of end offsets in `blob`."""
     return packet(Type.BATCH, RUN.pack(run[0], run[1], run[2], run[3], 0), ends, blob)
+
+
+def encode_call(session: int, seq: int, acked: int, message: bytes) -> bytes:
+    """Give a BATCH packet of one message: the same bytes as `encode_batch`, in one step."""
+    size = len(message)
+    return ONE_CALL.pack(ONE_CALL.size - 4 + size, Type.BATCH, session, seq, acked, 1, 0, size) + message
 
 
 def _cover(ends: tuple[int, ...], size: int) -> bool:
@@ -414,6 +428,17 @@ def encode_replies(session: int, seqs: Sequence[int], replies: Sequence[bytes]) 
     if len(columns[2]) > ANSWER_BYTES_MAX:
         return b"".join(encode_replies(session, seqs[some], replies[some]) for some in _stretches(replies))
     return packet(Type.REPLIES, REPLIES_HEAD.pack(session, len(seqs), 0), *columns)
+
+
+def decode_one_reply(data: bytes, session: int, seq: int) -> bytes | None:
+    """Give the reply to `seq` where `data` is a REPLIES packet with that one, and nothing else; None: it is not."""
+    size = len(data) - ONE_REPLY.size
+    if size < 0:
+        return None
+    length, kind, theirs, count, _, its_seq, end = ONE_REPLY.unpack_from(data)
+    if kind != Type.REPLIES or count != 1 or end != size or length != len(data) - 4:
+        return None
+    return data[ONE_REPLY.size :] if theirs == session and its_seq == seq else None
 
 
 def decode_replies(body: bytes) -> tuple[int, tuple[int, ...], list[bytes]]:

@@ -47,6 +47,7 @@ class RunFrame(msgspec.Struct, frozen=True):
     runs: Sequence[tuple[Run, Sequence[bytes]]]
     confirmed_lsn: int
     try_out: bool = False  # run them in a copy of the process first, and park what ends it (I11)
+    plain: bool = False  # clients' calls alone, which came the short way
 
 
 class WriteControl(msgspec.Struct, frozen=True):
@@ -139,6 +140,12 @@ class ReadTail(msgspec.Struct, frozen=True):
 
     head: int
     confirmed_lsn: int
+
+
+class Migrate(msgspec.Struct, frozen=True):
+    """Make of the state where the log ends what other code goes on with. Answered by Migrated or UpgradeFailed."""
+
+    epoch: int
 
 
 class WriteCut(msgspec.Struct, frozen=True):
@@ -249,6 +256,7 @@ Effect = (
     | TakeLock
     | LinkSeals
     | ReadTail
+    | Migrate
     | WriteCut
     | SetHead
     | RemoveUnread

@@ -256,6 +256,18 @@ class TailRead(msgspec.Struct, frozen=True):
     tail: TailSummary
 
 
+class Migrated(msgspec.Struct, frozen=True):
+    """What the new code goes on with is made, behind the record at `lsn`, and its checkpoint reads back well."""
+
+    lsn: int
+
+
+class UpgradeFailed(msgspec.Struct, frozen=True):
+    """The upgrade can't be made: a replica of the code of before goes on."""
+
+    error: DeathlessError
+
+
 class CutWritten(msgspec.Struct, frozen=True):
     """Cut and copies are durable."""
 
@@ -321,6 +333,7 @@ class SwitchoverOrdered(msgspec.Struct, frozen=True):
     conn: Conn
     request: int
     target: str
+    upgrade: bytes = b""  # id of the upgrade that the target is to make; empty: none
 
 
 class StopOrdered(msgspec.Struct, frozen=True):
@@ -430,6 +443,8 @@ RareForPrimary = (
     | LockRefused
     | SealsLinked
     | TailRead
+    | Migrated
+    | UpgradeFailed
     | CutWritten
     | HeadSet
     | CopiesApplied
@@ -473,6 +488,8 @@ Event = (
     | LockRefused
     | SealsLinked
     | TailRead
+    | Migrated
+    | UpgradeFailed
     | CutWritten
     | HeadSet
     | CopiesApplied

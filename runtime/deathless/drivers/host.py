@@ -27,6 +27,7 @@ from typing import Final, cast
 import msgspec
 
 from deathless.base.config import DriverConfig, PeerConfig, ReplicaConfig
+from deathless.base.driver_kinds import DRIVER_KINDS
 from deathless.base.errors import CorruptFrame, DeathlessError, Deposed, InvalidConfig, PortTaken, UnknownService
 from deathless.codec.messages import HEADER_BYTES
 from deathless.codec.peer_messages import Target
@@ -57,16 +58,9 @@ from deathless.shell.net.connections import CLOSING_TURNS, ServerConnection
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
-from deathless.shell.service_code.loading import load_attribute
+from deathless.shell.service_code.loading import import_kept, load_attribute
 
 _LOG: Final = logging.getLogger("deathless.drivers")
-KINDS: Final = {
-    "files": "deathless.drivers.files:sink",
-    "postgresql": "deathless.drivers.postgresql:sink",
-    "webhook": "deathless.drivers.webhook:sink",
-}
-"""Where the factory of each kind is."""
-
 SESSION: Final = 1  # the number under which a primary knows its own session here
 BUFFER_BYTES_MAX: Final = 4 << 20
 
@@ -76,14 +70,16 @@ def factory_of(driver: DriverConfig) -> Factory:
 
     Raises: InvalidConfig when there is none, or what it needs is not installed.
     """
-    if driver.kind not in KINDS:
+    kind = DRIVER_KINDS.get(driver.kind)
+    if kind is None:
         return cast("Factory", load_attribute(driver.kind, driver.folder))
-    module, _, name = KINDS[driver.kind].partition(":")
+    module, _, name = kind.factory.partition(":")
     try:
         made: Factory = getattr(import_module(module), name)
     except ImportError as error:
         raise InvalidConfig(
-            f"driver {driver.name}: kind {driver.kind}: {error}", remedy=f"pip install deathless[{driver.kind}]"
+            f"driver {driver.name}: kind {kind.name}: {error}",
+            remedy=f"pip install deathless[{kind.extra}]" if kind.extra else None,
         ) from None
     return made
 
@@ -333,6 +329,7 @@ def main(arguments: list[str]) -> int:
     config = read_config(arguments[0])
     configure(config.log_level, config.replica, f"driver {arguments[1]}")
     try:
+        import_kept(config)
         asyncio.run(serve(config, arguments[1]))
     except DeathlessError as error:
         _LOG.error("driver stops", extra={"code": error.code, "why": str(error)})

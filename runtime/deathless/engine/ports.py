@@ -8,7 +8,7 @@ nature but the directory's is not, so `Lock` is synchronous too and a shell with
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 import msgspec
@@ -254,6 +254,10 @@ class LogStore(Protocol):
         """
         ...
 
+    def check_head(self, head: int) -> Cut:
+        """Read head's cut, to see whose log it is. Raises: LogTruncated when it is missing; ForeignDirectory."""
+        ...
+
     def read(self, head: int, lsn: int, chain: bytes, *, bytes_max: int) -> tuple[list[tuple[Frame, bytes]], bool]:
         """DATA frames after (lsn, chain) up to the last lsn that headers of the chain of `head` call confirmed.
 
@@ -331,6 +335,20 @@ class LogStore(Protocol):
         ...
 
 
+class SegmentMaker(Protocol):
+    """Fills files with zeros beside a replica, so that nobody who writes a log waits for it."""
+
+    def make(self, path: str, size: int, done: Callable[[bool], None]) -> None:
+        """Make a file that does not stand yet.
+
+        Args:
+            path: below the shared directory.
+            size: bytes of it.
+            done: told, later, whether it is there with all of them, durably. A part of it may stand where it is not.
+        """
+        ...
+
+
 class Executor(Protocol):
     """Runs the messages of a frame and holds the state (design 0003, "Turns").
 
@@ -338,19 +356,20 @@ class Executor(Protocol):
     """
 
     def open(self) -> None:
-        """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
+        """Make ready to execute the runs of one frame, called from where this is called; `close` must follow."""
         ...
 
     def close(self) -> None:
         """End what `open` began."""
         ...
 
-    def execute(
-        self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
-    ) -> tuple[list[bytes], list[int]]:
-        """Run CALL messages of one sender in order, each turn whole or rolled back whole.
+    def execute_runs(
+        self, runs: Sequence[tuple[Run, Sequence[bytes]]], first_lsn: int, now_us: int
+    ) -> list[tuple[list[bytes], list[int], bytes]]:
+        """Run CALL messages of several senders in order, between `open` and `close`, each turn whole or rolled back.
 
-        Returns: (reply bytes, u32 digest) columns, one item per message. Never raises for what a handler does.
+        Returns: for each run the reply bytes and u32 digests, one of each a message, and what `rolling_update` gives
+            behind it. Never raises for what a handler does.
         """
         ...
 
@@ -438,6 +457,10 @@ class Executor(Protocol):
         """Invocations that have begun and not ended, from id `first` on, the first `count_max`, for operators."""
         ...
 
+    def held_count(self) -> int:
+        """How many invocations are held because the code does not fit them."""
+        ...
+
     def history(self, invocation: int, count_max: int) -> History | None:
         """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""
         ...
@@ -470,10 +493,15 @@ class Executor(Protocol):
         """How many keys have a state."""
         ...
 
-    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
+    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = (), *, same_code: bool = True) -> None:
         """Replace all state, and all invocations by what `suspended` gave: each runs again up to where it waits.
 
-        Raises: Diverged naming the invocation that asked for something else than it did before.
+        Args:
+            state: as `state` gave it.
+            suspended: as `suspended` gave it.
+            same_code: this very code gave them; of other code, an invocation that does not fit is held (`misfits`).
+
+        Raises: Diverged naming the invocation that asked for something else than it did before, of the same code.
         """
         ...
 

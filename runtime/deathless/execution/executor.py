@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, Final, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -35,6 +36,7 @@ from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
 from deathless.base.times import Due, Times, first_us
+from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -63,7 +65,9 @@ from deathless.execution.invocations.all_invocations import Invocations
 from deathless.execution.invocations.arrivals import Arrivals
 from deathless.execution.invocations.journal import CLIENT, Origin, Received, encode_record
 from deathless.execution.invocations.peer_intake import MALFORMED, is_plain_sender, take_in
+from deathless.execution.invocations.restoration import Restoration
 from deathless.execution.invocations.schedules import Schedules
+from deathless.execution.invocations.translation import IDENTITY, Translation
 from deathless.execution.queries import Queries, unknown
 from deathless.execution.turn import depth
 from deathless.execution.turn.context import Context, Turn
@@ -71,6 +75,7 @@ from deathless.execution.turn.running import Blame, RunningPage
 from deathless.execution.turn.turn import Settings
 from deathless.execution.turn.written import Written
 from deathless.execution.values.failure import Failures, Tell, untold
+from deathless.execution.values.key_table import KeyTable
 
 FOLD_MESSAGES: Final = 256
 """What a frame's messages wrote is folded into its digest after so many, so that old states do not pile up."""
@@ -98,26 +103,12 @@ _NO_BEGIN: Final = error_reply(
 _KEY_USED: Final = error_reply(
     NotParked.code, NotParked.__name__, "its idempotency key was used again since then, or its window has passed"
 )
+SOON: Final = Due(1, 1)
+"""When something is due that the next TIME record deals with, whatever it says."""
 T = TypeVar("T")
 
 Hide = Callable[[], Callable[[], object]]
 """Hides from handlers what they must not see (a running event loop); gives what brings it back."""
-
-
-class KeyTable(Protocol):
-    """Idempotency keys of the shard."""
-
-    def __contains__(self, key: bytes) -> bool:
-        """Is this key remembered?"""
-        ...
-
-    def check(self, key: bytes, request_hashes: Collection[bytes]) -> bytes | None:
-        """Give the reply to use instead of running (recorded, or a refusal); None: run it, then `remember`."""
-        ...
-
-    def remember(self, key: bytes, request_hash: bytes, reply: bytes) -> None:
-        """Keep the reply of a message that ran."""
-        ...
 
 
 def nothing_hidden() -> Callable[[], object]:
@@ -129,16 +120,6 @@ def _references_of_one() -> int:
     """What the reference count of an object says that a single local variable holds."""
     context = Context(Turn(bytes(32), 0))
     return sys.getrefcount(context)
-
-
-class Place(NamedTuple):
-    """Where a run of messages stands, and whose it is."""
-
-    session: int
-    first_seq: int
-    first_lsn: int
-    now_us: int  # logical time of all of them
-    peer: Target | None = None  # None: a client's
 
 
 class HandlerExecutor:
@@ -163,6 +144,9 @@ class HandlerExecutor:
         "_plans", "_queries", "_running", "_settings", "_single", "_small_bytes", "_written",
     )  # fmt: skip
 
+    make_table: ClassVar[type[Invocations]] = Invocations
+    """Class of its table; another one for who looks on (see rehearsal)."""
+
     def __init__(
         self,
         service: Service,
@@ -182,6 +166,7 @@ class HandlerExecutor:
         self._entities = Entities(service, limits, sharding)
         maps = bool(self._entities.states.maps)
         plans = {name.encode(): Plan(spec, maps=maps) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
+        plans |= {old.encode(): plans[now.encode()] for old, now in service.declared.former_names().items()}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
         self._single = service.single
         self._small_bytes = min(FOLD_BYTES, limits.entity_bytes_max, limits.reply_bytes_max)  # up to this: no check
@@ -197,8 +182,9 @@ class HandlerExecutor:
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
         self._blame = Blame(running)
-        self._invocations = Invocations(self._plans, self._entities, self._settings, schedules, self._blame)
-        self._arrivals = Arrivals(self._invocations, limits, policies)
+        self._invocations = self.make_table(self._plans, self._entities, self._settings, schedules, self._blame)
+        restoration = Restoration(self._invocations, self._plans, self._entities, self._settings)
+        self._arrivals = Arrivals(self._invocations, limits, policies, restoration)
         queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
         self._queries = Queries(queries, self._plans, self._entities, self._settings)
         self._catching_up = False  # True: turns run that another one has caused, and that one has committed
@@ -210,7 +196,7 @@ class HandlerExecutor:
         self._written = Written()
 
     def open(self) -> None:
-        """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
+        """Make ready to execute the runs of one frame, called from where this is called; `close` must follow."""
         assert self._open is None, "frames are executed one after the other"
         self._blame.begin()
         show = self._hide()
@@ -240,41 +226,66 @@ class HandlerExecutor:
         Raises: MemoryError and ProcessEnds, from a handler: the process must end, and the running page still names the
         message.
         """
-        replies: list[bytes] = []
-        digests: list[int] = []
-        place = Place(session, first_seq, first_lsn, now_us)
+        runs = [(Run(session, first_seq, 0, len(messages)), messages)]
         if self._open is not None:  # ready already
-            self._run_all(messages, place, replies, digests)
+            [(replies, digests, _)] = self._run_all(runs, first_lsn, now_us)
             return replies, digests
         show = self._hide()
         limit = depth.enter()
         try:
-            self._run_all(messages, place, replies, digests)
+            [(replies, digests, _)] = self._run_all(runs, first_lsn, now_us)
         finally:
             depth.leave(limit)
             show()
         return replies, digests
 
-    def _run_all(self, messages: Sequence[bytes], place: Place, replies: list[bytes], digests: list[int]) -> None:
+    def execute_runs(
+        self, runs: Sequence[tuple[Run, Sequence[bytes]]], first_lsn: int, now_us: int
+    ) -> list[tuple[list[bytes], list[int], bytes]]:
+        """Run CALL messages of several senders one after the other: what `execute` and `rolling_update` give for each.
+
+        Args:
+            runs: each with its messages, as many as it says.
+            first_lsn: of the first message of all.
+            now_us: logical time of all of them, microseconds.
+
+        Returns: for each run its reply bytes, its u32 digests, and the 32 bytes of `rolling_update`.
+
+        Raises: as `execute`.
+        """
+        assert self._open is not None, "runs of a frame are executed between `open` and `close`"
+        return self._run_all(runs, first_lsn, now_us, updates=True)
+
+    def _run_all(
+        self,
+        runs: Sequence[tuple[Run, Sequence[bytes]]],
+        first_lsn: int,
+        now_us: int,
+        peer: Target | None = None,
+        *,
+        updates: bool = False,
+    ) -> list[tuple[list[bytes], list[int], bytes]]:
+        """As `_run`. It is called as deep below `open` as below whoever made ready for this alone: see depth."""
         if self._open is None:
             self._blame.begin()
-        self._blame.enter(place.session, place.first_seq, place.first_lsn, len(messages))
-        for start in range(0, len(messages), FOLD_MESSAGES):
-            self._run(messages, start, place, replies, digests)
-        self._running.leave()
+        return self._run(runs, first_lsn, now_us, peer, updates=updates)
 
     def _run(  # noqa: PLR0915  flat, as the module says
-        self, messages: Sequence[bytes], start: int, place: Place, replies: list[bytes], digests: list[int]
-    ) -> None:
-        """Run up to FOLD_MESSAGES messages from index `start` on; append to `replies` and `digests`.
+        self,
+        runs: Sequence[tuple[Run, Sequence[bytes]]],
+        lsn: int,
+        now_us: int,
+        peer: Target | None,
+        *,
+        updates: bool,
+    ) -> list[tuple[list[bytes], list[int], bytes]]:
+        """Run the messages of clients, or of one peer; gives what `execute_runs` does, updates only where asked.
 
         Of clients CALLs are run here, of a peer FORKs; whatever else there is, and what may have to wait, elsewhere.
         """
-        _, _, first_lsn, now_us, peer = place
-        cells, unpack, find, header_bytes, call = (
+        cells, unpack, header_bytes, call = (
             self._running.cells,
             _HEADER.unpack_from,
-            self._invocations.find(),
             HEADER_BYTES,
             _CALL if peer is None else _NO_KIND if peer == SELF else _FORK,  # a tick of ours looks like a FORK
         )
@@ -285,106 +296,125 @@ class HandlerExecutor:
         failures = self._settings.failures
         decode_state, encode_state = entities.states.decode, entities.states.encode
         wrote: list[bytes] = []
-        keep, answer, count_references, unkept, ok = wrote.append, replies.append, sys.getrefcount, _UNKEPT, _OK
+        keep, count_references, unkept, ok = wrote.append, sys.getrefcount, _UNKEPT, _OK
         turn = Turn(self._settings.seed, now_us, self._settings)
         context = Context(turn)
-        for index, message in enumerate(messages[start : start + FOLD_MESSAGES], start):
-            cells[2] = index
-            kind, method_len, key_len, idem_len = unpack(message) if len(message) >= header_bytes else _NO_HEADER
-            key_at = header_bytes + method_len
-            idem_at = key_at + key_len
-            args_at = idem_at + idem_len
-            request = b""
-            if peer is not None:
-                idem_len = 0  # an envelope stands there, mostly the same
-                if kind == call and message[idem_at:args_at] != envelope:
-                    if is_plain_sender(message[idem_at:args_at]):
-                        envelope = message[idem_at:args_at]
-                    else:
-                        kind = _UNREADABLE
-            if kind != call or args_at > len(message):
-                written, reply = self._of_peer(peer, message, first_lsn + index, now_us)
-                find = self._invocations.find()
-                idem_len = 0
-            elif idem_len and (
-                recorded := self._keys.check(
-                    message[idem_at:args_at],
-                    hashes(self._plans, message, idem_at, args_at) if message[idem_at:args_at] in self._keys else (),
-                )
-            ):
-                written = reply = recorded
-                idem_len = 0
-            elif (plan := find(message[header_bytes:key_at])) is None and (
-                plan := plain(message[header_bytes:key_at], message[key_at:idem_at], message, args_at)
-            ) is None:
-                if peer is None:
-                    written, reply, remembered = self._divert(
-                        message[header_bytes:key_at],
-                        message[key_at:idem_at],
-                        message[args_at:],
-                        first_lsn + index,
-                        now_us,
-                    )
-                    if not remembered:
-                        idem_len = 0
-                    elif idem_len:
-                        request, _ = hashes(self._plans, message, idem_at, args_at)
-                else:
-                    written, reply = self._of_peer(peer, message, first_lsn + index, now_us)
-                find = self._invocations.find()
-            else:
-                turn.lsn = first_lsn + index
-                turn.key = key = b"" if single else message[key_at:idem_at]
-                try:
-                    arguments = plan.decode_arguments(message[args_at:])
-                except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
-                    written = reply = failures.of_arguments(error, plan.spec.name, key, turn.lsn)
-                    if idem_len:
-                        request = hash_by_bytes(message, idem_at, args_at)
-                else:
-                    if idem_len:
-                        request = hash_by_meaning(plan, arguments, message, idem_at, args_at)
-                    try:
-                        if plan.apart:
-                            written, reply, remembered = self._run_apart(plan, arguments, context, turn, origin)
-                            if not remembered:
-                                idem_len = 0
+        hand_in, alone, enter, leave = self._written.hand_in, self._written.only, self._blame.enter, self._running.leave
+        done: list[tuple[list[bytes], list[int], bytes]] = []
+        for run, messages in runs:
+            enter(run[0], run[1], lsn, run[3])
+            find = self._invocations.find()
+            replies: list[bytes] = []
+            digests: list[int] = []
+            answer = replies.append
+            for index, message in enumerate(messages):
+                cells[2] = index
+                kind, method_len, key_len, idem_len = unpack(message) if len(message) >= header_bytes else _NO_HEADER
+                key_at = header_bytes + method_len
+                idem_at = key_at + key_len
+                args_at = idem_at + idem_len
+                request = b""
+                if peer is not None:
+                    idem_len = 0  # an envelope stands there, mostly the same
+                    if kind == call and message[idem_at:args_at] != envelope:
+                        if is_plain_sender(message[idem_at:args_at]):
+                            envelope = message[idem_at:args_at]
                         else:
-                            old = state.get(key)
-                            entity = decode_state(old) if old is not None else entities.bear(key, context)
-                            result = plan.call(entity, context, arguments)
-                            new = encode_state(entity)
-                            decode_state(new)
-                            if turn.used and turn.asks():
-                                written, reply, remembered = self._conclude(
-                                    plan, Changed({key: new}), result, turn, origin
-                                )
+                            kind = _UNREADABLE
+                if kind != call or args_at > len(message):
+                    written, reply = self._of_peer(peer, message, lsn + index, now_us)
+                    find = self._invocations.find()
+                    idem_len = 0
+                elif idem_len and (
+                    recorded := self._keys.check(
+                        message[idem_at:args_at],
+                        hashes(self._plans, message, idem_at, args_at)
+                        if message[idem_at:args_at] in self._keys
+                        else (),
+                    )
+                ):
+                    written = reply = recorded
+                    idem_len = 0
+                elif (plan := find(message[header_bytes:key_at])) is None and (
+                    plan := plain(message[header_bytes:key_at], message[key_at:idem_at], message, args_at)
+                ) is None:
+                    if peer is None:
+                        written, reply, remembered = self._divert(
+                            message[header_bytes:key_at],
+                            message[key_at:idem_at],
+                            message[args_at:],
+                            lsn + index,
+                            now_us,
+                        )
+                        if not remembered:
+                            idem_len = 0
+                        elif idem_len:
+                            request, _ = hashes(self._plans, message, idem_at, args_at)
+                    else:
+                        written, reply = self._of_peer(peer, message, lsn + index, now_us)
+                    find = self._invocations.find()
+                else:
+                    turn.lsn = lsn + index
+                    turn.key = key = b"" if single else message[key_at:idem_at]
+                    try:
+                        arguments = plan.decode_arguments(message[args_at:])
+                    except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+                        written = reply = failures.of_arguments(error, plan.spec.name, key, turn.lsn)
+                        if idem_len:
+                            request = hash_by_bytes(message, idem_at, args_at)
+                    else:
+                        if idem_len:
+                            request = hash_by_meaning(plan, arguments, message, idem_at, args_at)
+                        try:
+                            if plan.apart:
+                                written, reply, remembered = self._run_apart(plan, arguments, context, turn, origin)
                                 if not remembered:
                                     idem_len = 0
                             else:
-                                reply = ok + plan.encode_result(result)
-                                if type(result) is not plan.scalar:
-                                    plan.check_result(reply[1:])
-                                written = new + reply
-                                if len(written) > small_bytes:
-                                    entities.check_sizes(key, new, reply)
-                                state[key] = new
-                    except BaseException as error:
-                        if self._catching_up or self._invocations.committing:
-                            raise
-                        turn.end()
-                        written = reply = failures.of_turn(error, plan.spec.name, key, turn.lsn)
-                    if count_references(context) != unkept:
-                        turn, context = self._replace(turn)
-            keep(written)
-            answer(reply)
-            if idem_len:
-                self._keys.remember(message[idem_at:args_at], request, reply)
-            if len(written) > small_bytes:  # large things must not pile up
-                self._written.hand_in(wrote, digests)
-                self._more_memory()
+                                old = state.get(key)
+                                entity = decode_state(old) if old is not None else entities.bear(key, context)
+                                result = plan.call(entity, context, arguments)
+                                new = encode_state(entity)
+                                decode_state(new)
+                                if turn.used and turn.asks():
+                                    written, reply, remembered = self._conclude(
+                                        plan, Changed({key: new}), result, turn, origin
+                                    )
+                                    if not remembered:
+                                        idem_len = 0
+                                else:
+                                    reply = ok + plan.encode_result(result)
+                                    if type(result) is not plan.scalar:
+                                        plan.check_result(reply[1:])
+                                    written = new + reply
+                                    if len(written) > small_bytes:
+                                        entities.check_sizes(key, new, reply)
+                                    state[key] = new
+                        except BaseException as error:
+                            if self._catching_up or self._invocations.committing:
+                                raise
+                            turn.end()
+                            written = reply = failures.of_turn(error, plan.spec.name, key, turn.lsn)
+                        if count_references(context) != unkept:
+                            turn, context = self._replace(turn)
+                keep(written)
+                answer(reply)
+                if idem_len:
+                    self._keys.remember(message[idem_at:args_at], request, reply)
+                if len(written) > small_bytes:  # large things must not pile up
+                    hand_in(wrote, digests)
+                    self._more_memory()
+                elif len(wrote) == FOLD_MESSAGES:
+                    hand_in(wrote, digests)
+            leave()
+            lsn += len(messages)
+            if updates and len(wrote) == 1 and not digests and (update := alone(wrote[0])) is not None:
+                done.append((replies, [crc32(wrote.pop())], update))  # a client that waits for each call
+                continue
+            hand_in(wrote, digests)
+            done.append((replies, digests, self._written.rolling_update() if updates else b""))
         turn.alive = False
-        self._written.hand_in(wrote, digests)
+        return done
 
     def _replace(self, kept: Turn) -> tuple[Turn, Context]:
         """Kill the context that somebody kept, give a new one."""
@@ -491,16 +521,14 @@ class HandlerExecutor:
 
         Raises: as `execute`.
         """
-        digests: list[int] = []
-        replies: list[bytes] = []  # nobody's
-        place = Place(session, first_seq, first_lsn, now_us, peer)
+        runs = [(Run(session, first_seq, 0, len(messages)), messages)]
         if self._open is not None:  # ready already
-            self._run_all(messages, place, replies, digests)
+            [(_, digests, _)] = self._run_all(runs, first_lsn, now_us, peer)
             return digests
         show = self._hide()
         limit = depth.enter()
         try:
-            self._run_all(messages, place, replies, digests)
+            [(_, digests, _)] = self._run_all(runs, first_lsn, now_us, peer)
         finally:
             depth.leave(limit)
             show()
@@ -615,6 +643,8 @@ class HandlerExecutor:
     def due(self) -> Due:
         """When `advance` has something to do."""
         timers, ticks_us = self._invocations.tables.due(), self._invocations.schedules.due_us()
+        if self._invocations.tables.unfit and self._invocations.tables.returning():
+            return SOON
         return Due(timers.elapsed_us, first_us(timers.time_us, ticks_us)) if ticks_us else timers
 
     def timers_due(self) -> Due:
@@ -652,6 +682,15 @@ class HandlerExecutor:
         """Invocations that have begun and not ended, from id `first` on, `count_max` of them; for operators."""
         return self._invocations.tables.views(first, count_max)
 
+    @property
+    def restoration(self) -> Restoration:
+        """Tells what of the checkpoint that was restored does not fit the code."""
+        return self._arrivals.restoration
+
+    def held_count(self) -> int:
+        """How many invocations are held because the code does not fit them, or did not until now."""
+        return len(self._invocations.tables.unfit)
+
     def history(self, invocation: int, count_max: int) -> History | None:
         """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""
         return self._invocations.tables.history(invocation, count_max)
@@ -666,7 +705,10 @@ class HandlerExecutor:
 
     def suspended(self) -> list[bytes]:
         """Encoded schedules and invocations for a checkpoint, ascending by id."""
-        return [*map(encode_record, self._invocations.schedules.suspended()), *self._invocations.tables.suspended()]
+        return [
+            *map(encode_record, self._invocations.schedules.suspended()),
+            *self._invocations.tables.suspended(self._entities.state),
+        ]
 
     def limit_targets(self, known: Known) -> None:
         """Say whom the outbox knows; a turn that would send to more than `targets_max` others fails."""
@@ -697,16 +739,31 @@ class HandlerExecutor:
         """How many keys have a state."""
         return len(self._entities.state)
 
-    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
+    def restore(
+        self,
+        state: dict[bytes, bytes],
+        suspended: Sequence[bytes] = (),
+        *,
+        same_code: bool = True,
+        translation: Translation = IDENTITY,
+    ) -> None:
         """Replace all state, and all invocations by what `suspended` gave: each runs again up to where it waits.
 
         What was written and not asked for by `rolling_update` is forgotten.
+
+        Args:
+            state: as `state` gave it.
+            suspended: as `suspended` gave it.
+            same_code: this very code gave them. An invocation that does something else has diverged then; of other
+                code, it is held (see `restoration`), and all others go on.
+            translation: of what `suspended` holds into what this code expects; `state` is translated already.
 
         Raises: Diverged naming the invocation that did something else than before; CorruptCheckpoint.
         """
         self.discard()
         self._entities.restore(state)
-        self._hidden(lambda: self._invocations.restore(self._with_memory(suspended)))
+        records = self._with_memory(suspended)
+        self._hidden(lambda: self.restoration.restore(records, same_code=same_code, translation=translation))
 
     def _with_memory(self, suspended: Sequence[bytes]) -> Iterator[bytes]:
         for record in suspended:

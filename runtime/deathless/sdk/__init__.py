@@ -21,6 +21,7 @@ from deathless.base.errors import (
     OutcomeUnknown,
     PeerReplaced,
 )
+from deathless.execution.author.migration import Migration
 from deathless.execution.author.peer import Peer, peer
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.maps.map import Map
@@ -46,6 +47,7 @@ __all__ = [
     "Invalid",
     "InvalidAwait",
     "Map",
+    "Migration",
     "NotRetryable",
     "Operation",
     "OutcomeUnknown",

@@ -19,7 +19,7 @@ from tests.unit.charts.rendering import NAMESPACE, render
 from tests.unit.charts.test_chart_rendering import etcd_arguments, operator_arguments
 from tests.unit.deathless_operator.plan.drill_world import World as DrillWorld
 from tests.unit.deathless_operator.plan.drill_world import make_spec
-from tests.unit.deathless_operator.plan.service.test_image_check import checking
+from tests.unit.deathless_operator.plan.service.upgrading.test_image_check import checking
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.cli import run
@@ -31,6 +31,8 @@ from deathless_operator.plan.drill.pods import agent_manifest, runner_manifest
 from deathless_operator.plan.service.erasure import Record, eraser_manifest
 from deathless_operator.plan.service.objects import Code, Lock, Objects
 from deathless_operator.plan.service.placement import Mounted
+from deathless_operator.plan.service.upgrading.accepted import Drive
+from deathless_operator.plan.service.upgrading.driving import driving_pod
 from deathless_operator.plan.snapshot import ResourceView
 
 CLIENT, REPLICATION, CONTROL, HTTP, HEALTH = 7401, 7402, 7403, 8080, 8081
@@ -69,6 +71,10 @@ TABLE: dict[tuple[str, str], set[int]] = {
     ("outside", "bank"): {HEALTH},
     ("outside", "shop"): {HEALTH},
 }
+for _driver in ("bank-upgrade", "shop-upgrade"):
+    TABLE |= {(_driver, replica): {CLIENT, HTTP, HEALTH} for replica in ("bank", "shop")}
+    TABLE |= {(_driver, "operator"): {HTTP}, (_driver, "lock-store"): {ETCD, ETCD_METRICS}}
+TABLE |= {("bank-upgrade", "bank"): SELF, ("shop-upgrade", "shop"): SELF}
 for _caller in (*CALLERS, "eraser", "chart-test"):
     TABLE |= {(_caller, replica): {CLIENT, HTTP, HEALTH} for replica in ("bank", "shop")}
     TABLE |= {(_caller, "operator"): {HTTP}}
@@ -103,10 +109,17 @@ class Made:
         made: Any = self.objects.network_policy(self.lock)
         return dict(made)
 
-    def replica(self) -> Object:
+    def stateful_set(self) -> Any:
         mounted = Mounted(config_map="c", claim="l")
-        made: Any = self.objects.stateful_set(mounted, self.lock, Code(image="bank:1", module="bank:bank"), replicas=3)
-        template = made["spec"]["template"]
+        return self.objects.stateful_set(mounted, self.lock, Code(image="bank:1", module="bank:bank"), replicas=3)
+
+    def driver(self) -> Object:
+        drive = Drive(key="k", attempt=1, fingerprint="ab", only_compatible=True, upgraders=("r3", "r4"))
+        made: Any = driving_pod(self.objects, self.name, self.stateful_set(), drive)
+        return dict(made)
+
+    def replica(self) -> Object:
+        template = self.stateful_set()["spec"]["template"]
         metadata = {"name": f"{self.name}-0", "namespace": self.namespace, **template["metadata"]}
         return {"metadata": metadata, "spec": template["spec"]}
 
@@ -166,6 +179,8 @@ def scene(values: Object | None = None, **fields: Any) -> tuple[Policies, dict[s
         "agent": read_peer(agent),
         "eraser": read_peer(eraser),
         "check": read_peer(check),
+        "bank-upgrade": read_peer(bank.driver()),
+        "shop-upgrade": read_peer(shop.driver()),
         "stranger": Peer(name="stranger", namespace="prod"),
         "caller": Peer(name="caller", namespace="web"),
         "names": Peer(name="names", namespace="kube-system", labels=(("k8s-app", "kube-dns"),)),
@@ -249,6 +264,7 @@ LABELS = {
     **dict.fromkeys(("bank", "shop"), (names.LABEL_NAME, names.LABEL_INSTANCE, names.LABEL_SERVICE)),
     **dict.fromkeys(("operator", "lock-store", "certificates", "chart-test"), COMPONENT),
     "eraser": (names.LABEL_PURPOSE,),
+    "bank-upgrade": (names.LABEL_PURPOSE, names.LABEL_INSTANCE, names.LABEL_SERVICE),
 }
 
 

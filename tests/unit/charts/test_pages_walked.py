@@ -26,6 +26,10 @@ REASONS: dict[str, dict[str, str]] = {
         "As a caller": "tests/cluster/test_certificates.py calls with that Secret",
         "Renewal": "tests/cluster/test_certificates.py deletes these Secrets and waits for new ones",
     },
+    "kubernetes/changing-code.md": {
+        "Change your code in a cluster": "tests/cluster/test_upgrades.py gives services other images",
+        "What is upgraded to without asking": PLUGIN,
+    },
     "kubernetes/drills.md": {
         "Drills": "tests/cluster/test_drills.py makes drills and reads them",
     },

@@ -31,8 +31,8 @@ def check(line: Line, group: click.Command) -> None:
     command, context, words = group, click.Context(group), list(line.words)
     while isinstance(command, click.Group):
         words = parse(line, command, context, words)
-        if not words and not line.whole:
-            return  # a family of commands is spoken of
+        if not words and (command.invoke_without_command or not line.whole):
+            return  # it does something by itself, or a family of commands is spoken of
         assert words, f"{line}: a command is missing"
         found = command.get_command(context, words[0])
         assert found is not None, f"{line}: there is no command {words[0]}"

@@ -7,7 +7,7 @@
 Guarantees: what was spent within the window is never counted too low, however many runs there were and whatever
 history keeps; an entry counts until its last run has left the window, so too long by less than one share of it. There
 are never more entries than SPENT_MAX. A status of before such entries counts by its history. Pure.
-Does not: say what may begin (`drill_guard` does).
+Does not: say what may begin (`guard` does).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ deleting a uid and cordoning a node may all be done twice.
 One drill per service: the runner's pod has a name that belongs to the service, and a name is given once. A run that
 finds another's pod there waits, or is left out.
 
-Guarantees: the same snapshot gives the same plan; nothing is broken while `drill_guard` says no; a node is uncordoned
+Guarantees: the same snapshot gives the same plan; nothing is broken while `guard` says no; a node is uncordoned
 only by the mark of the run that cordoned it. What an agent did ends by its own deadline. Does not: talk to the API
 server. Imports model and plan.
 """

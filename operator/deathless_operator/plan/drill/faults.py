@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.errors import Internal
 from deathless_operator.model import names
 from deathless_operator.model.drill import AGENT_FAULTS, DrillRun, DrillSpec
 from deathless_operator.model.settings import OperatorSettings
@@ -63,12 +64,17 @@ def choose_victim(snapshot: DrillSnapshot, spec: DrillSpec, run: DrillRun) -> Dr
 
 
 def begin_fault(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettings, run: DrillRun) -> Step:
-    """Take the fault one step further: begin it, see whether it is over, end it."""
+    """Take the fault one step further: begin it, see whether it is over, end it.
+
+    Raises: Internal for a fault that nothing here causes.
+    """
     if run.fault in AGENT_FAULTS:
         return _by_agent(snapshot, spec, settings, run)
     if run.fault == "NodeDrain":
         return _drain(snapshot, spec, run)
-    return _delete(snapshot, spec, run)
+    if run.fault == "PodDelete":
+        return _delete(snapshot, spec, run)
+    raise Internal(f"drill run {run.id}: nothing causes a fault {run.fault!r}")
 
 
 def _victim(snapshot: DrillSnapshot, run: DrillRun) -> PodView | None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from deathless.base.lock_stores.etcd_settings import EtcdSpec
 from deathless.base.manifest import ServiceSpec
-from deathless.base.manifest_parts import EtcdSpec
 from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
@@ -124,22 +124,14 @@ def plan_access(
 
 def _named(snapshot: Snapshot, etcd: EtcdSpec) -> Access:
     found = {secret.name: secret for secret in snapshot.lock_secrets}
-    tls = etcd.tls_secret_ref.name if etcd.tls_secret_ref else ""
-    user = etcd.user_secret_ref.name if etcd.user_secret_ref else ""
-    wanted = [
-        ("tlsSecretRef", tls, ("ca.crt",)),
-        ("userSecretRef", user, ("username", "password")),
-    ]
-    for place, name, keys in wanted:
-        if not name:
-            continue
+    for place, name, keys, is_read in etcd.secrets():
         if name not in found:
             return Access(
                 lock=None,
                 reason="SecretMissing",
                 message=f"spec.lock.etcd.{place} names Secret {name}, which does not exist: create it",
             )
-        if found[name].hidden and place == "tlsSecretRef":
+        if found[name].hidden and is_read:
             return Access(
                 lock=None,
                 reason="SecretHidden",
@@ -155,6 +147,8 @@ def _named(snapshot: Snapshot, etcd: EtcdSpec) -> Access:
                 reason="SecretIncomplete",
                 message=f"Secret {name} (spec.lock.etcd.{place}) has no key {missing[0]}: add it",
             )
+    tls = etcd.tls_secret_ref.name if etcd.tls_secret_ref else ""
+    user = etcd.user_secret_ref.name if etcd.user_secret_ref else ""
     return Access(lock=_lock(snapshot, etcd, etcd.endpoints, found.get(tls), user))
 
 

@@ -31,6 +31,7 @@ BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired", "OpenAccess")
 # Reasons of what was asked for: no reason to warn, and its steps are told by Progressing alone.
 CALM: Final = (
     "Creating", "Starting", "Rolling", "Scaling", "Suspending", "Suspended", "Waiting", "CheckingImage", "Adopting",
+    "Upgrading",
 )  # fmt: skip
 # Told when they change, but no reason to warn.
 QUIET: Final = ("Progressing", "Paused", "Fenced")

@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.config import EtcdConfig
 from deathless.base.errors import ForeignDirectory
+from deathless.base.lock_stores.etcd import EtcdConfig
 from deathless.base.manifest import ServiceSpec
 from deathless.codec.untrusted import read_json
 from deathless_operator.model import names

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deathless.base.manifest_parts import EtcdSpec
+from deathless.base.lock_stores.etcd_settings import EtcdSpec
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import JsonObject, number, part, text, texts

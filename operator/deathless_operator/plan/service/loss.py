@@ -44,7 +44,7 @@ def replace_lost(snapshot: Snapshot, after_s: int) -> Lost:
         after_s: how long a node is waited for, seconds.
     """
     pods = [pod for _, _, pod in every_replica(snapshot) if pod.node]
-    lost = [(pod, node) for pod in pods if (node := snapshot.node(pod.node)) is not None and _is_lost(node)]
+    lost = [(pod, node) for pod in pods if (node := snapshot.node(pod.node)) is not None and is_lost(node)]
     if not lost:
         return Lost()
     nodes = {pod.node for pod in pods}
@@ -79,7 +79,8 @@ def replace_lost(snapshot: Snapshot, after_s: int) -> Lost:
     )
 
 
-def _is_lost(node: NodeView) -> bool:
+def is_lost(node: NodeView) -> bool:
+    """Tell whether a node does not answer."""
     return node.unreachable and not node.ready
 
 

@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.limits import REPLICATED, Limits
+from deathless.base.lock_stores.etcd import EtcdConfig
 from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, tracing_config
 from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config
 from deathless.base.manifest_parts import REPLICAS_MAX, Peer, PeerService, TlsSpec
@@ -21,10 +22,11 @@ from deathless_operator.model import names
 from deathless_operator.model.grace import handover_wait_s
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
-from deathless_operator.plan.service.placement import Mounted, digest, stateful_set
+from deathless_operator.plan.service.placement import Former, Mounted, digest, stateful_set
 from deathless_operator.plan.snapshot import ResourceView
 
 DNS_PORT: Final = 53
+UPGRADERS: Final = 2  # pods that are made for an upgrade: one makes it, the other takes over from that
 # What differs from a laptop's config; the rest a pod finds out by itself.
 _DEFAULTS: Final = ReplicaConfig(service="x", module="x:x", directory="x", replica="x")
 
@@ -47,6 +49,31 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     limits: dict[str, int | float] = {}  # of `REPLICATED`, those that are not as by default
     peers: dict[str, int] = {}  # shards of the services that have several: turns know whom they send to
+
+
+class UpgradingTo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The code that a service is upgraded to, as it is noted on its StatefulSet."""
+
+    image: str
+    module: str
+    fingerprint: str
+    replicas: int  # that the service had when it began: upgraders come behind them
+    limits: dict[str, int | float] = {}
+    peers: dict[str, int] = {}
+    spellings: tuple[str, ...] = ()  # other fingerprints that mean this code
+
+    @property
+    def code(self) -> Code:
+        """The code itself."""
+        return Code(image=self.image, module=self.module, limits=self.limits, peers=self.peers)
+
+    def is_told_by(self, fingerprint: str) -> bool:
+        """Tell whether a fingerprint means this code."""
+        return bool(fingerprint) and fingerprint in (self.fingerprint, *self.spellings)
+
+    def note(self) -> str:
+        """Give it as it is noted."""
+        return msgspec.json.encode(self, order="sorted").decode()
 
 
 def code_of(spec: ServiceSpec) -> Code:
@@ -222,7 +249,15 @@ class Objects:
         metadata["annotations"] = noted
         return manifest
 
-    def supports(self, lock: Lock, code: Code, *, labelled: bool = True, former: bool = False) -> list[JsonObject]:
+    def supports(
+        self,
+        lock: Lock,
+        code: Code,
+        *,
+        labelled: bool = True,
+        former: bool = False,
+        upgrade: UpgradingTo | None = None,
+    ) -> list[JsonObject]:
         """Give everything beside claim, certificates and StatefulSet, in the order they are to be applied.
 
         Args:
@@ -230,11 +265,13 @@ class Objects:
             code: that was accepted.
             labelled: see `services`.
             former: see `config_map`.
+            upgrade: the code that pods are made from beside those of the accepted code.
         """
         shards = range(self._spec.shards)
         found = [
             *self.access(),
             *(self.config_map(lock, code, shard, former=former) for shard in shards),
+            *([self.config_map(lock, upgrade.code, upgrades=True)] if upgrade is not None else ()),
             *self.services(labelled=labelled),
             *(self.budget(shard) for shard in shards),
         ]
@@ -245,7 +282,7 @@ class Objects:
     def access(self) -> list[JsonObject]:
         """Give the identity of the pods: they may read and patch pods of the service, by name."""
         sets = [names.of_shard(self._name, shard) for shard in range(self._spec.shards)]
-        pods: list[Json] = [names.pod(found, ordinal) for found in sets for ordinal in range(REPLICAS_MAX)]
+        pods: list[Json] = [names.pod(found, ordinal) for found in sets for ordinal in range(REPLICAS_MAX + UPGRADERS)]
         rules: list[Json] = [
             {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get", "watch", "patch"]}
         ]
@@ -268,24 +305,29 @@ class Objects:
             ),
         ]
 
-    def config_name(self, lock: Lock, code: Code, shard: int = 0, *, former: bool = False) -> str:
+    def config_name(
+        self, lock: Lock, code: Code, shard: int = 0, *, former: bool = False, upgrades: bool = False
+    ) -> str:
         """Name the ConfigMap with a shard's replica.json; arguments as for `config_map`."""
         base = names.of_shard(self._name, shard)
-        mark = "" if former else digest([self.config(lock, code, shard), lock.tls_secret, lock.user_secret])
-        return names.config_map(base, mark)
+        content = self.config(lock, code, shard, upgrades=upgrades)
+        return names.config_map(base, "" if former else digest([content, lock.tls_secret, lock.user_secret]))
 
-    def config_map(self, lock: Lock, code: Code, shard: int = 0, *, former: bool = False) -> JsonObject:
+    def config_map(
+        self, lock: Lock, code: Code, shard: int = 0, *, former: bool = False, upgrades: bool = False
+    ) -> JsonObject:
         """Give the ConfigMap with a shard's replica.json, whose name tells its content.
 
         Args:
             lock: the lock store.
-            code: that was accepted.
+            code: that was accepted, or is upgraded to.
             shard: whose.
             former: as former operators made it, under one name for every content (`pod_settings`).
+            upgrades: see `config`.
         """
-        config = self.config(lock, code, shard)
+        config = self.config(lock, code, shard, upgrades=upgrades)
         text = msgspec.json.format(msgspec.json.encode(config, order="sorted"), indent=2).decode()
-        name = self.config_name(lock, code, shard, former=former)
+        name = self.config_name(lock, code, shard, former=former, upgrades=upgrades)
         body: JsonObject = {"data": {names.CONFIG_FILE: f"{text}\n"}}
         if former:
             return self.make("v1", "ConfigMap", name, body)
@@ -293,9 +335,17 @@ class Objects:
         noted = {names.LOCK_SECRETS_ANNOTATION: held} if held else None
         return self.make("v1", "ConfigMap", name, {"immutable": True, **body}, annotations=noted)
 
-    def config(self, lock: Lock, code: Code, shard: int = 0) -> JsonObject:
-        """Give a shard's replica.json."""
-        return replica_config(self._resource, self._spec, lock, code, shard)
+    def config(self, lock: Lock, code: Code, shard: int = 0, *, upgrades: bool = False) -> JsonObject:
+        """Give a shard's replica.json.
+
+        Args:
+            lock: the lock store.
+            code: that replicas run.
+            shard: whose.
+            upgrades: the replica may find a log of other code; that runs beside it, and answers at a socket.
+        """
+        found = replica_config(self._resource, self._spec, lock, code, shard)
+        return found | {"former": names.FORMER_SOCKET} if upgrades else found
 
     def _chosen(self, shard: int) -> JsonObject:
         """Give the labels that the pods of a shard have."""
@@ -379,6 +429,8 @@ class Objects:
     def network_policy(self, lock: Lock) -> JsonObject:
         """Give the NetworkPolicy of the replicas' pods."""
         own: JsonObject = {"podSelector": {"matchLabels": dict(names.selector(self._name))}}
+        leads: JsonObject = {names.LABEL_INSTANCE: self._name, names.LABEL_PURPOSE: names.PURPOSE_UPGRADE}
+        upgrades: JsonObject = {"podSelector": {"matchLabels": leads}}
         drills: JsonObject = {"podSelector": {"matchLabels": {names.LABEL_PURPOSE: "drill"}}}
         front = _ports(names.CLIENT_PORT, names.HTTP_PORT)
         ingress = self._spec.ingress or Ingress()
@@ -388,7 +440,7 @@ class Objects:
         elif ingress.service_type == "ClusterIP":
             door["from"] = [{"namespaceSelector": {}}]
         inwards: list[Json] = [
-            {"from": [own], "ports": [*_ports(names.REPLICATION_PORT, names.CONTROL_PORT), *front]},
+            {"from": [own, upgrades], "ports": [*_ports(names.REPLICATION_PORT, names.CONTROL_PORT), *front]},
             door,
             # Probes come from nodes and metrics from anywhere; there are no data behind this port.
             {"ports": _ports(names.HEALTH_PORT)},
@@ -418,25 +470,53 @@ class Objects:
         }
         return self.make("networking.k8s.io/v1", "NetworkPolicy", self._name, {"spec": body})
 
-    def stateful_set(self, mounted: Mounted, lock: Lock, code: Code, *, replicas: int, shard: int = 0) -> JsonObject:
-        """Give a shard's StatefulSet, with what was accepted written on it."""
+    def stateful_set(
+        self,
+        mounted: Mounted,
+        lock: Lock,
+        code: Code,
+        *,
+        replicas: int,
+        shard: int = 0,
+        upgrade: UpgradingTo | None = None,
+        noted: UpgradingTo | None = None,
+    ) -> JsonObject:
+        """Give a shard's StatefulSet, with what was accepted written on it.
+
+        Args:
+            mounted: what pods mount.
+            lock: the lock store.
+            code: that was accepted.
+            replicas: for now.
+            shard: whose replicas.
+            upgrade: pods are made from this code, with the accepted one beside it.
+            noted: the code of an upgrade that may still be made, though it is not wanted any more.
+        """
+        former, made = None, code
+        if upgrade is not None:
+            accepted = self.config_name(lock, code, shard)
+            former = Former(image=code.image, config_map=accepted, fingerprint=upgrade.fingerprint)
+            made = upgrade.code
         body = stateful_set(
             self._name,
             self._spec,
             self._settings,
             mounted,
-            image=code.image,
-            config=digest(self.config(lock, code, shard)),
+            image=made.image,
+            config=digest(self.config(lock, made, shard, upgrades=upgrade is not None)),
             replicas=replicas,
             shard=shard,
+            former=former,
         )
-        accepted = {names.IMAGE_ANNOTATION: code.image, names.MODULE_ANNOTATION: code.module}
+        accepted_code = {names.IMAGE_ANNOTATION: code.image, names.MODULE_ANNOTATION: code.module}
         if code.limits:
-            accepted[names.LIMITS_ANNOTATION] = msgspec.json.encode(code.limits, order="sorted").decode()
+            accepted_code[names.LIMITS_ANNOTATION] = msgspec.json.encode(code.limits, order="sorted").decode()
         if code.peers:
-            accepted[names.PEERS_ANNOTATION] = msgspec.json.encode(code.peers, order="sorted").decode()
+            accepted_code[names.PEERS_ANNOTATION] = msgspec.json.encode(code.peers, order="sorted").decode()
+        if (note := upgrade or noted) is not None:
+            accepted_code[names.UPGRADING_TO_ANNOTATION] = note.note()
         name = names.of_shard(self._name, shard)
-        return self.make("apps/v1", "StatefulSet", name, {"spec": body}, annotations=accepted)
+        return self.make("apps/v1", "StatefulSet", name, {"spec": body}, annotations=accepted_code)
 
 
 def _ports(*ports: int) -> list[Json]:

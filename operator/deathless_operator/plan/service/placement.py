@@ -40,6 +40,14 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     operator_token: str = ""  # a pod starts without it too
 
 
+class Former(msgspec.Struct, frozen=True, kw_only=True):
+    """The code that is upgraded from, which runs beside the code that is upgraded to, in its own image."""
+
+    image: str
+    config_map: str
+    fingerprint: str  # of the code that is upgraded to
+
+
 def digest(value: Json) -> str:
     """Give ten characters that change when the value does."""
     return settings_hash(value)
@@ -55,6 +63,7 @@ def stateful_set(
     config: str,
     replicas: int,
     shard: int = 0,
+    former: Former | None = None,
 ) -> JsonObject:
     """Give the StatefulSet's spec.
 
@@ -67,8 +76,9 @@ def stateful_set(
         config: hash of replica.json, so that a change of it rolls.
         replicas: for now; scaling goes step by step.
         shard: whose replicas.
+        former: runs beside each replica; None: nothing does.
     """
-    template = pod_template(name, spec, settings, mounted, image=image, config=config, shard=shard)
+    template = pod_template(name, spec, settings, mounted, image=image, config=config, shard=shard, former=former)
     return {
         "serviceName": names.headless_service(names.of_shard(name, shard)),
         "replicas": replicas,
@@ -96,11 +106,16 @@ def pod_template(
     image: str,
     config: str,
     shard: int = 0,
+    former: Former | None = None,
 ) -> JsonObject:
     """Give the pod template, its hash in its labels."""
     wanted = spec.pod_template
     annotations = dict(wanted.annotations) | {names.CONFIG_ANNOTATION: config}
+    annotations.pop(names.UPGRADING_TO_ANNOTATION, None)
     pod = _pod_spec(name, spec, settings, mounted, image, names.shard_selector(name, shard, spec.shards))
+    if former is not None:
+        annotations[names.UPGRADING_TO_ANNOTATION] = former.fingerprint
+        _put_beside(pod, former, spec, settings)
     labels = dict(wanted.labels) | names.labels(name) | {names.LABEL_SERVING: names.SERVING}
     labels |= names.shard_label(shard, spec.shards)
     body: JsonObject = {"metadata": {"labels": _texts(labels), "annotations": _texts(annotations)}, "spec": pod}
@@ -118,7 +133,7 @@ def _pod_spec(
     wanted = spec.pod_template
     volumes, mounts = _volumes(spec, mounted)
     volumes += _as_json(list(wanted.volumes))
-    mounts += [_mount(item.name, item.mount_path, item.read_only, item.sub_path) for item in wanted.volume_mounts]
+    mounts += _mounts_of(spec)
     pod: JsonObject = {
         "serviceAccountName": name,
         "automountServiceAccountToken": True,  # the announcer patches its own pod
@@ -131,6 +146,48 @@ def _pod_spec(
         "volumes": volumes,
     }
     return pod | where_it_runs(spec)
+
+
+def _put_beside(pod: JsonObject, former: Former, spec: ServiceSpec, settings: OperatorSettings) -> None:
+    """Put the container of the former code into a pod's spec: it reads the log, and has no Secret of ours and no token.
+
+    Kubernetes mounts the account's token into every container that has nothing at that path. What the former code gives
+    goes through a file in the scratch folder, which has to hold the whole state, and so has no limit.
+    """
+    volumes, containers = pod["volumes"], pod["containers"]
+    assert isinstance(volumes, list), "a pod has volumes"
+    assert isinstance(containers, list), "a pod has containers"
+    for volume in volumes:
+        if isinstance(volume, dict) and volume["name"] == "deathless-run":
+            volume["emptyDir"] = {}
+    volumes += [
+        {"name": "deathless-former-config", "configMap": {"name": former.config_map}},
+        {"name": "deathless-no-token", "emptyDir": {"sizeLimit": "1Mi"}},
+    ]
+    mounts: list[Json] = [
+        _mount("deathless-former-config", names.CONFIG_FOLDER, read_only=True),
+        _mount("deathless-log", names.LOG_FOLDER, read_only=True, sub_path=spec.log_storage.sub_path),
+        _mount("deathless-run", names.RUN_FOLDER, read_only=False),
+        _mount("deathless-no-token", names.ACCOUNT_FOLDER, read_only=True),
+        *(
+            _mount(each.name, each.mount_path, each.read_only, each.sub_path)
+            for each in spec.pod_template.volume_mounts
+        ),
+    ]
+    config = f"{names.CONFIG_FOLDER}/{names.CONFIG_FILE}"
+    containers.append(
+        {
+            "name": names.FORMER_CONTAINER,
+            "image": former.image,
+            "imagePullPolicy": pull_policy(spec, settings),
+            "command": ["deathless", "former", "--listen", names.FORMER_SOCKET, "-f", config],
+            "env": environment(spec, former.image),
+            "resources": _resources(spec),
+            "securityContext": container_security(),
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": mounts,
+        }
+    )
 
 
 def where_it_runs(spec: ServiceSpec) -> JsonObject:
@@ -191,19 +248,14 @@ def _container(spec: ServiceSpec, settings: OperatorSettings, image: str, mounts
             ("health", names.HEALTH_PORT),
         )
     ]
-    resources: JsonObject = {}
-    if spec.resources.requests:
-        resources["requests"] = {key: str(value) for key, value in spec.resources.requests.items()}
-    if spec.resources.limits:
-        resources["limits"] = {key: str(value) for key, value in spec.resources.limits.items()}
     return {
         "name": names.CONTAINER,
         "image": image,
         "imagePullPolicy": pull_policy(spec, settings),
         "command": ["deathless", "replica"],
         "ports": ports,
-        "env": environment(spec),
-        "resources": resources,
+        "env": environment(spec, image),
+        "resources": _resources(spec),
         "securityContext": container_security(),
         # The supervisor answers; whether the worker may lead is for the lock, not for the kubelet, to say.
         "startupProbe": _probe("/livez", period_s=1, failures=120, timeout_s=2),
@@ -216,15 +268,29 @@ def _container(spec: ServiceSpec, settings: OperatorSettings, image: str, mounts
     }
 
 
-def environment(spec: ServiceSpec) -> list[Json]:
-    """Give a replica's variables: the pod's own facts, then those of the spec."""
+def _resources(spec: ServiceSpec) -> JsonObject:
+    resources: JsonObject = {}
+    if spec.resources.requests:
+        resources["requests"] = {key: str(value) for key, value in spec.resources.requests.items()}
+    if spec.resources.limits:
+        resources["limits"] = {key: str(value) for key, value in spec.resources.limits.items()}
+    return resources
+
+
+def environment(spec: ServiceSpec, image: str) -> list[Json]:
+    """Give a replica's variables: the pod's own facts, then those of the spec.
+
+    Node and image are written down with the code that runs there: a refusal names them.
+    """
     own = (
         ("POD_NAME", "metadata.name"),
         ("POD_NAMESPACE", "metadata.namespace"),
         ("POD_UID", "metadata.uid"),
         ("POD_IP", "status.podIP"),
+        ("POD_NODE", "spec.nodeName"),
     )
     found: list[Json] = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in own]
+    found.append({"name": "POD_IMAGE", "value": image})
     for item in spec.pod_template.env:
         if item.value_from is not None:
             found.append({"name": item.name, "valueFrom": as_object(item.value_from)})
@@ -249,6 +315,12 @@ def _mount(name: str, path: str, read_only: bool, sub_path: str = "") -> JsonObj
     if sub_path:
         found["subPath"] = sub_path
     return found
+
+
+def _mounts_of(spec: ServiceSpec) -> list[Json]:
+    """Give the mounts that the spec adds."""
+    added = spec.pod_template.volume_mounts
+    return [_mount(item.name, item.mount_path, item.read_only, item.sub_path) for item in added]
 
 
 def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json]]:

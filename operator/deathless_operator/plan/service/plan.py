@@ -29,18 +29,29 @@ from deathless_operator.model.values import JsonObject, number, text
 from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event, MakeToken, Target, target
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.service import access as lock_access
-from deathless_operator.plan.service import erasure, image_check, loss, pod_settings, rollout
+from deathless_operator.plan.service import erasure, loss, pod_settings, rollout
 from deathless_operator.plan.service.certificates import Certificates, plan_certificates
 from deathless_operator.plan.service.conditions import Findings
 from deathless_operator.plan.service.covering import is_foreign, to_apply
 from deathless_operator.plan.service.installation import claim_or_leave
-from deathless_operator.plan.service.objects import Code, Lock, Objects, caller_secrets, claim_of, tls_of
+from deathless_operator.plan.service.objects import UPGRADERS, Lock, Objects, caller_secrets, claim_of, tls_of
 from deathless_operator.plan.service.open_access import tell_access
 from deathless_operator.plan.service.pods import every_replica, handing_over
-from deathless_operator.plan.service.shards import Shard
+from deathless_operator.plan.service.shards import Shard, is_seen
 from deathless_operator.plan.service.summary import Facts, sum_up
 from deathless_operator.plan.service.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
 from deathless_operator.plan.service.unchanged import Plan, only_remedy, only_tell, tell_waiting
+from deathless_operator.plan.service.upgrading import image_check
+from deathless_operator.plan.service.upgrading.accepted import (
+    Decision,
+    kept_note,
+    made_upgrade,
+    noted_code,
+    says_refused,
+    serving_fingerprint,
+    upgrades_to,
+)
+from deathless_operator.plan.service.upgrading.driving import driving_pod
 from deathless_operator.plan.snapshot import Snapshot
 
 __all__ = ["UNSEEN_S", "Plan", "make_plan"]
@@ -108,7 +119,8 @@ class _Planner:
         lost = self._replace_lost()
         objects = Objects(snapshot.resource, spec, self.settings)
         decision = image_check.decide(snapshot, spec, self.settings, objects)
-        access, former = self._access(objects, decision.code)
+        self._tell_upgrade(decision)
+        access, former = self._access(objects, decision)
         certificates = plan_certificates(snapshot, spec, self.settings, objects)
         for waiting in (decision.requeue_s, certificates.requeue_s):
             self._look_again(waiting)
@@ -127,23 +139,44 @@ class _Planner:
         if access.lock is not None:
             replicas = (pod for pod in snapshot.pods if names.LABEL_PURPOSE not in pod.labels)
             labelled = all(names.LABEL_SERVING in pod.labels for pod in replicas)
-            for manifest in objects.supports(access.lock, decision.code, labelled=labelled, former=former):
+            for manifest in objects.supports(
+                access.lock, decision.code, labelled=labelled, former=former, upgrade=decision.upgrade
+            ):
                 self._apply(manifest)
-            shards = [self._shard(part, objects, access.lock, decision.code, former) for part in snapshot.parts()]
+            shards = [self._shard(part, objects, access.lock, decision, former) for part in snapshot.parts()]
             facts = self._run(shards, access.lock, certificates, decision, lost)
+            self._drive(shards[0], objects, decision)
             late += pod_settings.remove_unused(snapshot, shards, self.safeguards)
         self.actions += [*late, *decision.actions]
         self._remove_unwanted()
         self._tell(access, certificates, decision)
         return self._finish(facts)
 
-    def _access(self, objects: Objects, code: Code) -> tuple[lock_access.Access, bool]:
+    def _tell_upgrade(self, decision: Decision) -> None:
+        """Tell, once each, that an upgrade begins and that it was made."""
+        made = made_upgrade(self.snapshot)
+        if made is not None and noted_code(self.snapshot) != made.code:
+            told = f"{made.image} ({made.module}) serves, with code {made.fingerprint[:12]}"
+            self.events.append(Event(type="Normal", reason="Upgraded", message=told))
+        if decision.begins:
+            self.events.append(Event(type="Normal", reason="UpgradeStarted", message=decision.message))
+
+    def _drive(self, shard: Shard, objects: Objects, decision: Decision) -> None:
+        """Make the pod that leads through an upgrade, once its StatefulSet is as applied and seen."""
+        if decision.drive is None or not shard.is_applied or shard.child is None or not is_seen(shard.child):
+            return
+        manifest = driving_pod(objects, self.snapshot.resource.name, shard.manifest, decision.drive)
+        needs = frozenset({Target("ConfigMap", shard.config)})
+        self.actions.append(Apply(manifest=manifest, why="it leads through the upgrade", needs=needs))
+
+    def _access(self, objects: Objects, decision: Decision) -> tuple[lock_access.Access, bool]:
         """Find the lock store, and tell whether the service keeps the names of former operators for now."""
         snapshot, spec = self.snapshot, self.spec
         former = lock_access.plan_access(snapshot, spec, self.settings, objects, former=True)
-        if former.lock is not None:
+        if former.lock is not None and decision.upgrade is None:
             made = [
-                self._manifest(part, objects, former.lock, code, replicas=0, former=True) for part in snapshot.parts()
+                self._manifest(part, objects, former.lock, decision, replicas=0, former=True)
+                for part in snapshot.parts()
             ]
             templates = {shard: pod_settings.template_of(each) for shard, each in enumerate(made)}
             if pod_settings.keeps_former(snapshot, templates) or not self.safeguards.settings_by_content:
@@ -196,7 +229,7 @@ class _Planner:
         found |= {target for target in self._planned() if target.kind in ("PersistentVolumeClaim", "Secret")}
         name, record = self.snapshot.resource, names.erase_record
         found.add(Target("ConfigMap", record(name.namespace, name.name)))
-        if not image_check.serving_fingerprint(self.snapshot):
+        if not serving_fingerprint(self.snapshot):
             found.add(Target("NetworkPolicy", name.name))
         return frozenset(found)
 
@@ -282,35 +315,63 @@ class _Planner:
         )
 
     def _manifest(
-        self, part: Snapshot, objects: Objects, lock: Lock, code: Code, *, replicas: int, former: bool
+        self, part: Snapshot, objects: Objects, lock: Lock, decision: Decision, *, replicas: int, former: bool
     ) -> JsonObject:
         """Give a shard's StatefulSet."""
-        config = objects.config_name(lock, code, part.shard, former=former)
-        mounted = pod_settings.mounted(self.snapshot.resource, self.spec, lock, config)
-        return objects.stateful_set(mounted, lock, code, replicas=replicas, shard=part.shard)
+        mounted = pod_settings.mounted(
+            self.snapshot.resource, self.spec, lock, self._config(part, objects, lock, decision, former)
+        )
+        return objects.stateful_set(
+            mounted,
+            lock,
+            decision.code,
+            replicas=replicas,
+            shard=part.shard,
+            upgrade=decision.upgrade,
+            noted=kept_note(self.snapshot) if self.safeguards.upgrade_noted else None,
+        )
 
-    def _shard(self, part: Snapshot, objects: Objects, lock: Lock, code: Code, former: bool) -> Shard:
+    def _config(self, part: Snapshot, objects: Objects, lock: Lock, decision: Decision, former: bool) -> str:
+        """Name the ConfigMap that a shard's template mounts."""
+        if decision.upgrade is not None:
+            return objects.config_name(lock, decision.upgrade.code, part.shard, upgrades=True)
+        return objects.config_name(lock, decision.code, part.shard, former=former)
+
+    def _shard(self, part: Snapshot, objects: Objects, lock: Lock, decision: Decision, former: bool) -> Shard:
         """Decide what a shard's StatefulSet is to be for now."""
         child = part.stateful_set()
         current = number(child.raw, "spec", "replicas") if child is not None else None
-        size = rollout.decide_size(part, self.spec, current)
+        manifest = self._manifest(part, objects, lock, decision, replicas=current or 0, former=former)
+        size = self._size(part, decision, current, pod_settings.template_of(manifest))
         self._look_again(size.requeue_s)
-        manifest = self._manifest(part, objects, lock, code, replicas=size.replicas, former=former)
+        if size.replicas != (current or 0):
+            manifest = self._manifest(part, objects, lock, decision, replicas=size.replicas, former=former)
         return Shard(
             part=part,
             child=child,
             size=size,
             manifest=manifest,
             template=pod_settings.template_of(manifest),
-            config=objects.config_name(lock, code, part.shard, former=former),
+            config=self._config(part, objects, lock, decision, former),
         )
+
+    def _size(self, part: Snapshot, decision: Decision, current: int | None, template: str) -> rollout.Size:
+        """Decide how many pods a shard has for now."""
+        if decision.upgrade is not None:
+            wanted = decision.upgrade.replicas
+            return rollout.Size(replicas=wanted + UPGRADERS, wanted=wanted, upgraders=UPGRADERS)
+        wanted = 0 if self.spec.suspend else self.spec.replicas
+        kept = rollout.keep_upgraders(part, wanted, current, template, serving_fingerprint(self.snapshot))
+        if kept is not None and self.safeguards.upgraders_stay:
+            return kept
+        return rollout.decide_size(part, self.spec, current)
 
     def _run(
         self,
         shards: list[Shard],
         lock: Lock,
         certificates: Certificates,
-        decision: image_check.Decision,
+        decision: Decision,
         lost: loss.Lost,
     ) -> Facts:
         """Plan StatefulSets, sizes, fences and the roll."""
@@ -329,7 +390,8 @@ class _Planner:
             return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", code=decision.code)
         step = self._unapplied(shards)
         if step is None:
-            step = rollout.Step() if lost.pods else self._roll(shards)
+            still = lost.pods or (decision.upgrade is not None and self.safeguards.upgrade_rolls_nothing)
+            step = rollout.Step() if still else self._roll(shards)
             self._look_again(step.requeue_s)
             if step.delete is not None:
                 self.actions.append(replace(step.delete, needs=self._remaking))
@@ -384,13 +446,15 @@ class _Planner:
                 return f"Secret {driver.secret_ref.name} (of driver {driver.name})"
         return ""
 
-    def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decision: image_check.Decision) -> Facts:
+    def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decision: Decision) -> Facts:
         unready = [name for shard in shards for name in shard.unready]
         missing = [name for shard in shards for name in shard.missing]
         moving = next((shard for shard in shards if shard.is_moving), None)
         waits = step.waits or (moving.size.waits if moving is not None else "") or ", ".join([*unready, *missing])
         reason, doing = "", ""
-        if moving is not None:
+        if decision.upgrade is not None:
+            reason, doing = "Upgrading", decision.message
+        elif moving is not None:
             size = moving.size
             reason = "Suspending" if self.spec.suspend else "Adopting" if size.adopting else "Scaling"
             which = f"{moving.part.set_name}: " if len(shards) > 1 else ""
@@ -401,8 +465,8 @@ class _Planner:
             reason, doing = "Creating", f"making {', '.join(missing)}"
         elif unready and self._are_young(unready):
             reason, doing = "Starting", f"waiting for {waits} to become ready"
-        elif decision.outcome == "Checking":
-            reason, doing = "CheckingImage", decision.message
+        elif decision.outcome in ("Checking", "Upgrading"):
+            reason, doing = decision.reason, decision.message
         if lost.message:
             doing = lost.message
         told = handing_over(pod for _, _, pod in every_replica(self.snapshot))
@@ -416,7 +480,18 @@ class _Planner:
             templates=tuple(shard.template for shard in shards),
             code=decision.code,
             doing=doing,
+            passing=self._passing(shards, decision),
         )
+
+    def _passing(self, shards: list[Shard], decision: Decision) -> frozenset[str]:
+        """Name the pods whose words tell of nothing wrong: upgraders, and what is rolled behind an upgrade."""
+        serving = serving_fingerprint(self.snapshot)
+        outdated = {name for shard in shards for name in shard.outdated}
+        every = [pod for _, _, pod in every_replica(self.snapshot)]
+        behind = {pod.name for pod in every if pod.name in outdated and says_refused(pod)}
+        served = any(pod.ready for pod in every)
+        upgraders = {pod.name for pod in every if upgrades_to(pod) not in ("", serving)}
+        return frozenset((behind if served and decision.upgrade is None else set()) | upgraders)
 
     def _are_young(self, shown: list[str]) -> bool:
         """Tell whether one of the pods still has time to become ready; looks again when the time is over."""
@@ -447,12 +522,12 @@ class _Planner:
                     )
                 )
 
-    def _tell(self, access: lock_access.Access, certificates: Certificates, decision: image_check.Decision) -> None:
+    def _tell(self, access: lock_access.Access, certificates: Certificates, decision: Decision) -> None:
         """Tell root causes; the first of a type stands."""
         findings = self.findings
         if decision.outcome in ("Refused", "Unanswered"):
             findings.tell("Accepted", "False", decision.reason, decision.message)
-        if decision.outcome == "Refused":
+        if decision.outcome in ("Refused", "CalledOff"):
             findings.tell("UpgradeRequired", "True", decision.reason, decision.message)
         if self.foreign:
             shown = ", ".join(self.foreign)
@@ -472,7 +547,7 @@ class _Planner:
 
     def _finish(self, facts: Facts) -> Plan:
         snapshot, findings = self.snapshot, self.findings
-        said = tell_replicas(snapshot, findings)
+        said = tell_replicas(snapshot, findings, facts.passing)
         tell_storage(
             snapshot,
             findings,

@@ -1,7 +1,7 @@
-"""Questions about a service's pods that several parts of a plan ask.
+"""Questions about the pods of a service that are there, which several parts of a plan ask.
 
-Guarantees: one answer each to "which replica is this", "who leads", "what is wrong with it". Does not: decide anything.
-Imports model and base only.
+Guarantees: one answer each to "which replica is this", "who leads", "what is wrong with it". Does not: make pods or
+their template (`placement` does), or decide anything. Imports model and base only.
 """
 
 from __future__ import annotations

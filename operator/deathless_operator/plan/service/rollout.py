@@ -3,6 +3,7 @@
     adopting  no replica is started while a pod adopts a log of the service: both write it
     scaling   up at once; down followers first: the StatefulSet takes the highest ordinals away, so it is lowered to
               just above the primary, then past it once another replica is ready to take over
+    upgrade   two pods more; once it was made they stay until every other replica is of the new code, and has caught up
     suspend   followers above the primary go, those below it are fenced (they can't take over), then all the rest
     rolling   OnDelete and our own order: broken pods, then followers, each ready before the next, the primary last
 
@@ -14,7 +15,7 @@ base only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deathless.base.manifest import ServiceSpec
@@ -33,6 +34,7 @@ from deathless_operator.plan.service.pods import (
     serves,
 )
 from deathless_operator.plan.service.reading import is_fenced
+from deathless_operator.plan.service.upgrading.accepted import upgrades_to
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 SETTLE_S: Final = 2.0  # a replica that became ready has followed for this long before the next one goes
@@ -49,6 +51,7 @@ class Size:
     fenced: frozenset[str] = field(default=frozenset())  # pods that a suspension fences
     waits: str = ""  # what for, empty: nothing
     adopting: bool = False  # that is a pod that adopts a log
+    upgraders: int = 0  # pods beyond what is wanted, that stay for now
     requeue_s: float | None = None
 
 
@@ -86,6 +89,32 @@ def decide_size(snapshot: Snapshot, spec: ServiceSpec, current: int | None) -> S
             requeue_s=10.0,
         )
     return Size(replicas=max(wanted, leader), wanted=wanted, waits=f"{pods[leader].name} to hand over and end")
+
+
+def keep_upgraders(snapshot: Snapshot, wanted: int, current: int | None, template: str, serving: str) -> Size | None:
+    """Keep the pods that made an upgrade for as long as not every other replica is as good as they are; None: all are.
+
+    Args:
+        snapshot: of the service.
+        wanted: replicas.
+        current: what the StatefulSet is given now, None where there is none.
+        template: hash of the template that pods are to be of.
+        serving: fingerprint of the code that serves.
+    """
+    pods = replicas(snapshot)
+    made = any(ordinal >= wanted and upgrades_to(pod) == serving for ordinal, pod in pods.items())
+    if not wanted or current is None or current <= wanted or not made:
+        return None
+    others = {ordinal: pod for ordinal, pod in pods.items() if ordinal < wanted}
+    behind = len(others) < wanted or any(
+        is_outdated(snapshot, pod, template) or not (serves(pod) or held(snapshot, ordinal, pod))
+        for ordinal, pod in others.items()
+    )
+    settling = _settling(snapshot, list(others.values()), pods.get(primary(pods) or 0))
+    if not behind and not settling:
+        return None
+    size = Size(replicas=current, wanted=wanted, upgraders=current - wanted)
+    return size if behind else replace(size, waits=f"{', '.join(settling)} to catch up", requeue_s=1.0)
 
 
 def _hold_back(snapshot: Snapshot, current: int, wanted: int, adopters: list[str]) -> Size:
@@ -144,18 +173,19 @@ def next_step(
         size: replicas that the StatefulSet has.
         safeguards: all but in tests.
     """
-    pods = {ordinal: pod for ordinal, pod in replicas(snapshot).items() if ordinal < size}
+    everyone = replicas(snapshot)
+    pods = {ordinal: pod for ordinal, pod in everyone.items() if ordinal < size}
     old = {ordinal: pod for ordinal, pod in pods.items() if is_outdated(snapshot, pod, template)}
     shown = tuple(pod.name for pod in old.values())
     if not old:
         return Step()
     if spec.update_strategy is not None and spec.update_strategy.type == "OnDelete":
         return Step(outdated=shown, waits="their deletion, as spec.updateStrategy says OnDelete")
-    going = [pod.name for pod in pods.values() if pod.deleted_at is not None]
+    going = [pod.name for pod in everyone.values() if pod.deleted_at is not None]
     if safeguards.roll_one_at_a_time and (going or len(pods) < size):
         missing = [names.pod(snapshot.set_name, ordinal) for ordinal in range(size) if ordinal not in pods]
         return Step(outdated=shown, waits=f"{', '.join(going or missing)} to come back")
-    leader = primary(pods)
+    leader = primary(everyone)  # it may be one that made an upgrade, and is not to stay
     waiting = [
         pod.name
         for ordinal, pod in pods.items()
@@ -166,7 +196,7 @@ def next_step(
     if waiting:
         return Step(outdated=shown, waits=f"{', '.join(waiting)} to become ready")
     if fresh := _settling(
-        snapshot, [pod for ordinal, pod in pods.items() if ordinal not in old], pods.get(leader or 0)
+        snapshot, [pod for ordinal, pod in pods.items() if ordinal not in old], everyone.get(leader or 0)
     ):
         return Step(outdated=shown, waits=f"{', '.join(fresh)} to catch up", requeue_s=1.0)
     if silent := [ordinal for ordinal, pod in old.items() if not serves(pod) and (ordinal != leader or size == 1)]:
@@ -177,7 +207,8 @@ def next_step(
         return Step(outdated=shown, waits="a primary")
     if leader is not None and leader in old and not serves(old[leader]):
         return Step(outdated=shown, waits=f"{old[leader].name} to become ready, or another primary")
-    if followers := [ordinal for ordinal in old if ordinal != leader and safeguards.primary_last]:
+    last = safeguards.primary_last or leader not in old
+    if followers := [ordinal for ordinal in old if ordinal != leader and last]:
         return _replace(old[followers[-1]], shown, _why(old[followers[-1]], template))
     assert leader is not None, "every other pod is current"
     heirs = [pod for ordinal, pod in pods.items() if ordinal != leader and serves(pod)]

@@ -42,7 +42,7 @@ class Shard:
     @property
     def is_settled(self) -> bool:
         """It has as many replicas as wanted, and its controller has read it: a roll may go on."""
-        sized = self.size.replicas == self.size.wanted > 0 and not self.size.adopting
+        sized = self.size.replicas == self.size.wanted + self.size.upgraders > 0 and not self.size.adopting
         return sized and self.child is not None and is_seen(self.child)
 
     @property
@@ -64,8 +64,9 @@ class Shard:
     def is_moving(self) -> bool:
         """It has another number of replicas than wanted."""
         size = self.size
-        surplus = any(ordinal >= size.wanted for ordinal in replicas(self.part))
-        return bool(size.waits) or size.replicas != size.wanted or surplus
+        whole = size.wanted + size.upgraders
+        surplus = any(ordinal >= whole for ordinal in replicas(self.part))
+        return bool(size.waits) or size.replicas != whole or surplus
 
     @property
     def outdated(self) -> list[str]:

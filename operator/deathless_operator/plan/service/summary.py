@@ -15,10 +15,10 @@ from deathless_operator.model.status import Condition, ReplicaStatus, ServiceSta
 from deathless_operator.plan.actions import Event
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.service.conditions import Findings, settle
-from deathless_operator.plan.service.image_check import accepted_with, serving_fingerprint
 from deathless_operator.plan.service.objects import Code
 from deathless_operator.plan.service.pods import held, is_current, primary, replicas, serves
 from deathless_operator.plan.service.reading import has_been, show_time
+from deathless_operator.plan.service.upgrading.accepted import accepted_with, serving_fingerprint, upgrades_to
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 # In this order a condition that is bad explains why a service is not ready.
@@ -42,6 +42,7 @@ class Facts:
     code: Code | None = None  # that the objects are made from
     doing: str = ""
     said: dict[str, str] | None = None  # troubled pods' words
+    passing: frozenset[str] = frozenset()  # pods whose words tell of nothing wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +154,12 @@ def _status(
     updated = [
         pod
         for shard, template in zip(shards, facts.templates, strict=False)
-        for pod in shard.pods.values()
+        for pod in _counted(shard, facts)
         if is_current(pod, template)
     ]
     return ServiceStatus(
         observed_generation=snapshot.resource.generation,
-        replicas=sum(len(shard.pods) for shard in shards),
+        replicas=sum(len(_counted(shard, facts)) for shard in shards),
         ready_replicas=ready,
         updated_replicas=len(updated),
         selector=",".join(f"{key}={value}" for key, value in names.selector(snapshot.resource.name).items()),
@@ -181,6 +182,11 @@ def _status(
         ),
         conditions=conditions,
     )
+
+
+def _counted(shard: _Shard, facts: Facts) -> list[PodView]:
+    """Give the pods that count as replicas: those that an upgrade needs besides do not."""
+    return [pod for ordinal, pod in shard.pods.items() if ordinal < facts.wanted or not upgrades_to(pod)]
 
 
 def _led(shards: list[_Shard]) -> str:

@@ -96,8 +96,14 @@ MADE_TOGETHER_S: Final = 60.0
 """Pods of one set that are made so soon after each other may be of one attempt, in which one was refused."""
 
 
-def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
-    """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages."""
+def tell_replicas(snapshot: Snapshot, findings: Findings, passing: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages.
+
+    Args:
+        snapshot: of the service.
+        findings: to tell it to.
+        passing: pods whose words tell of nothing wrong: an upgrade makes and leaves such pods.
+    """
     said: dict[str, str] = {}
     crowded = ""
     holding: list[tuple[Snapshot, PodView]] = []  # each with its shard
@@ -126,7 +132,7 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
         pod_words = words or _pod_words(pod)
         if pod_words:
             said[pod.name] = pod_words
-        if not code or code in PASSING:
+        if not code or code in PASSING or pod.name in passing:
             continue
         meaning = MEANINGS.get(code, Meaning("Degraded", "ReplicaFailed", f"see docs/errors/{code}.md"))
         findings.tell(

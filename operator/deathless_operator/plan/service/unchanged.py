@@ -17,6 +17,7 @@ from deathless_operator.plan.service import loss
 from deathless_operator.plan.service.conditions import Findings
 from deathless_operator.plan.service.summary import Facts, sum_up
 from deathless_operator.plan.service.trouble import tell_fenced, tell_kubernetes, tell_replicas
+from deathless_operator.plan.service.upgrading.accepted import noted_upgrade
 from deathless_operator.plan.snapshot import Snapshot
 
 
@@ -54,7 +55,8 @@ def only_remedy(snapshot: Snapshot, settings: OperatorSettings, findings: Findin
 def only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Findings, sentence: str) -> Plan:
     """Plan nothing, and tell how things stand."""
     sets = [child for part in snapshot.parts() if (child := part.stateful_set()) is not None]
-    wanted = max((number(child.raw, "spec", "replicas") for child in sets), default=0)
+    wanted, noted = max((number(child.raw, "spec", "replicas") for child in sets), default=0), noted_upgrade(snapshot)
+    wanted = min(wanted, noted.replicas) if noted is not None else wanted
     if not findings.told.get("Paused"):
         findings.tell("Paused", "False", "NotPaused", "the operator works on it")
     said = tell_replicas(snapshot, findings)

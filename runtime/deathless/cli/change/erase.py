@@ -77,7 +77,8 @@ def erase(
 
 
 def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOrder:
-    from deathless.base.config import EtcdConfig
+    from deathless.base.lock_stores import lock_store
+    from deathless.base.lock_stores.etcd import EtcdConfig
     from deathless.shell.lock_stores.erasing import EraseOrder, read_order
 
     if text:
@@ -87,12 +88,17 @@ def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOr
     config = target(manifest, directory, every=True).config
     if config.shards > 1 and service_id:
         raise InvalidArgument("--service-id belongs to one shard, and this service has several", remedy="omit it")
-    if config.lock != "etcd":
+    if lock_store(config.lock).in_directory:
         raise InvalidArgument(
             f"the lock of {config.service!r} is its directory: no store knows anything of it",
             remedy=f"delete {config.directory}, which contains everything",
         )
-    etcd = config.etcd or EtcdConfig()
+    if config.lock != "etcd":
+        raise InvalidArgument(
+            f"lock {config.lock} is not erased by this command, which knows the keys of etcd alone",
+            remedy="erase what it keeps of the service with its own tools",
+        )
+    etcd = config.lock_settings(EtcdConfig)
     return EraseOrder(service=config.service, etcd=etcd, service_id=service_id, shards=config.shards)
 
 

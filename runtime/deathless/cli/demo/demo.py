@@ -28,6 +28,7 @@ from deathless.cli.views import live_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from deathless.base.config import ReplicaConfig
     from deathless.cli.demo.faults import Faults, Incident
     from deathless.cli.demo.load import Load, Verdict
     from deathless.shell.operate.runner import Runner, RunnerEvent
@@ -46,6 +47,7 @@ SCRIPT = (
     ("freeze", "primary"),
     ("kill-all", "primary"),
 )
+GENERATIONS = 3  # behind all upgrades of --upgrade
 KEYS = {
     "k": ("kill", "primary"),
     "K": ("kill-all", "primary"),
@@ -66,10 +68,16 @@ TAIL = 6  # lines of what happened that stay on the screen
 @click.option(
     "--script", is_flag=True, help="Cause every fault in turn instead of reading keys; the default without a terminal."
 )
+@click.option(
+    "--upgrade",
+    "upgrades",
+    is_flag=True,
+    help="Give the bank other code while it is called, with kills at the worst moments, instead of other faults.",
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with log and checkpoints.")
 @click.option("--seed", default=1, show_default=True, help="Seed for random amounts and accounts.")
 @json_option
-def demo(script: bool, keep: bool, seed: int, as_json: bool) -> int:
+def demo(script: bool, upgrades: bool, keep: bool, seed: int, as_json: bool) -> int:
     """Run a bank with three replicas as real processes and a client that counts; keys kill and freeze processes.
 
     Shows role, epoch, lsn and lag of each replica, calls sent and answered, and the seconds without service of each
@@ -79,13 +87,14 @@ def demo(script: bool, keep: bool, seed: int, as_json: bool) -> int:
     \b
     deathless demo
     deathless demo --script --keep
+    deathless demo --upgrade
     """
-    interactive = is_terminal() and sys.stdin.isatty() and not (script or as_json)
+    interactive = is_terminal() and sys.stdin.isatty() and not (script or upgrades or as_json)
     folder = Path(tempfile.mkdtemp(prefix="deathless-demo-"))
     show = Screen(quiet=as_json, live=interactive)
     good = False
     try:
-        verdict = asyncio.run(Demo(folder, seed, show).run(interactive=interactive))
+        verdict = asyncio.run(Demo(folder, seed, show, upgrades=upgrades).run(interactive=interactive))
         good = verdict["good"] is True
         if as_json:
             print_json(verdict)
@@ -101,23 +110,29 @@ def demo(script: bool, keep: bool, seed: int, as_json: bool) -> int:
 class Demo:
     """One run."""
 
-    def __init__(self, folder: Path, seed: int, show: Screen) -> None:
+    def __init__(self, folder: Path, seed: int, show: Screen, *, upgrades: bool = False) -> None:
         self._folder = folder
+        self._upgrades = upgrades
+        self._modules = ["deathless.cli.demo.service:bank"]  # the code that it starts with, and those that follow
         self._seed = seed
         self._show = show
+        self._config: ReplicaConfig
         self._load: Load
         self._faults: Faults
         self._runner: Runner
 
     async def run(self, *, interactive: bool) -> dict[str, object]:
         """Start, break, judge, stop; gives the verdict for --json."""
-        self._prepare()
+        await self._prepare()
         self._runner.open()
         running = asyncio.create_task(self._runner.run())
         try:
             with keys() if interactive else contextlib.nullcontext() as pressed:
                 await self._start(running)
-                await (self._by_script() if pressed is None else self._by_keys(pressed))
+                if self._upgrades:
+                    await self._by_upgrades()
+                else:
+                    await (self._by_script() if pressed is None else self._by_keys(pressed))
             self._faults.thaw()
             verdict = await self._judge()
         finally:
@@ -126,23 +141,32 @@ class Demo:
             await self._stop(running)
         return self._tell_verdict(verdict)
 
-    def _prepare(self) -> None:
+    async def _prepare(self) -> None:
         from deathless.base.config import ReplicaConfig
         from deathless.cli.demo.faults import Faults
         from deathless.cli.demo.load import Load
         from deathless.shell.operate.runner import Runner
         from deathless.shell.operate.target import Target
 
+        if self._upgrades:
+            from deathless.cli.demo.upgrades import write_sources
+
+            self._modules = write_sources(self._folder)
         configs = [
             ReplicaConfig(
                 service=SERVICE,
-                module="deathless.cli.demo.service:bank",
+                module=self._modules[0],
                 directory=str(self._folder),
                 replica=f"r{index}",
                 allow_any_file_system=True,  # all replicas are on this one kernel
             )
             for index in range(REPLICAS)
         ]
+        if self._upgrades:
+            from deathless.shell.operate.start_code import choose_code
+
+            configs = (await asyncio.to_thread(choose_code, configs, os.environ, kept=False)).configs
+        self._config = configs[0]
         found: Target = Target(configs[0], str(self._folder), None)
         self._faults = Faults(found, self._show.say)
         self._load = Load(SERVICE, str(self._folder), seed=self._seed, answered=self._faults.answered)
@@ -195,6 +219,24 @@ class Demo:
             if view is not None:
                 self._show.view(view, self._load, self._faults)
 
+    async def _by_upgrades(self) -> None:
+        from deathless.cli.demo.upgrades import Upgrades
+
+        _, second, third = self._modules
+        work = Upgrades(self._config, self._faults, self._show.say)
+        for step, module in ((work.before_the_commit, second), (work.behind_the_commit, second)):
+            await self._upgraded(await step(module))
+        last = await work.undisturbed(third)
+        await self._upgraded(last)
+        generation = await work.generation()
+        if generation != GENERATIONS:
+            last.problem = last.problem or f"the log is of generation {generation}"
+
+    async def _upgraded(self, incident: Incident) -> None:
+        if await self._faults.wait_whole(REPLICAS, WHOLE_S) is None:
+            incident.problem = incident.problem or f"the replicas were not all back after {WHOLE_S:g} s"
+        self._show.say(f"  {incident.gap_s:.2f} s without service; {self._load.answered:,} calls answered")
+
     async def _by_keys(self, pressed: asyncio.Queue[str]) -> None:
         done: set[asyncio.Task[object]] = {asyncio.create_task(self._count())}
         while True:
@@ -236,6 +278,10 @@ class Demo:
             self._runner.kill()
             await asyncio.wait((running,), timeout=5.0)
         self._runner.close()
+        if self._upgrades:
+            from deathless.cli.demo.upgrades import end_what_is_left
+
+            end_what_is_left(self._folder)
 
     def _tell_verdict(self, verdict: Verdict) -> dict[str, object]:
         incidents = self._faults.incidents

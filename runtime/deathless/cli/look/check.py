@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from deathless.cli.options import json_option
-from deathless.cli.output import count, print_json
+from deathless.cli.output import count, print_json, progress
 
 if TYPE_CHECKING:
     from deathless.shell.service_code.check.run import Report
 
 EXIT_FOUND = 1
 EXIT_UNDECIDED = 3
-QUIET_S: Final = 2.0
 
 
 @click.command()
@@ -72,7 +68,7 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
         module, folder = loaded.module, str(loaded.folder)
         least = loaded.least_volume
     patience = Patience(call_seconds, seconds)
-    report = check_service(module, folder=folder, run=not no_run, patience=patience, told=_progress())
+    report = check_service(module, folder=folder, run=not no_run, patience=patience, told=progress())
     if least:
         report = msgspec.structs.replace(report, notes=[*report.notes, f"the log's volume must have {least} at least"])
     if as_json:
@@ -91,19 +87,6 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
     if not report.clean:
         return EXIT_FOUND
     return EXIT_UNDECIDED if report.undecided else 0
-
-
-def _progress() -> Callable[[str], None]:
-    """Give what says on standard error how far it is, every two seconds."""
-    spoken = time.monotonic()
-
-    def told(how_far: str) -> None:
-        nonlocal spoken
-        if time.monotonic() > spoken + QUIET_S:
-            spoken = time.monotonic()
-            print(how_far, file=sys.stderr, flush=True)
-
-    return told
 
 
 def _show(report: Report, *, ran: bool) -> None:

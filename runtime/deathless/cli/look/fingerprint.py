@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     help="Also write the answer, or the error, to this file.",
 )
 @click.option("--limits", default="", metavar="JSON", help="Limits instead of those in the config.")
+@click.option(
+    "--dir",
+    "directory",
+    default="",
+    metavar="FOLDER",
+    type=click.Path(),
+    help="The service's folder, or that of one of its shards: also tell whether this code is kept there.",
+)
+@click.option("--parts", is_flag=True, help="Also print what the fingerprint is made of, a line for each part.")
 @click.option("--shards", type=click.IntRange(1, SHARDS_MAX), help="Number of shards instead of that in the config.")
 @click.option(
     "--peers",
@@ -43,39 +52,56 @@ if TYPE_CHECKING:
 )
 @json_option
 def fingerprint(
-    module: str | None, path: str, termination_file: str, limits: str, shards: int | None, peers: str, as_json: bool
+    module: str | None,
+    path: str,
+    termination_file: str,
+    limits: str,
+    directory: str,
+    shards: int | None,
+    peers: str,
+    *,
+    parts: bool,
+    as_json: bool,
 ) -> int:
     """Print the fingerprint of a service's code, which the cuts and checkpoints of its log contain.
 
     MODULE is package.module:attribute or path/to/file.py:attribute. Code with the same
-    fingerprint as the code that wrote a log may continue that log.
+    fingerprint as the code that wrote a log may continue that log. Comments, docstrings and
+    formatting are no part of it.
 
     \b
     deathless fingerprint bank.service:bank
+    deathless fingerprint bank.service:bank --parts --dir .deathless/bank
     deathless fingerprint --json
     """
     from deathless.shell.service_code.fingerprint_report import check_code
     from deathless.shell.supervisor.termination_message import leave_word
 
     try:
-        found = check_code(module, path, limits, shards=shards, peers=peers)
+        found = check_code(module, path, limits, shards=shards, peers=peers, directory=directory)
     except DeathlessError as error:
         leave_word(termination_file, str(error))
         raise
     leave_word(termination_file, found.message)
-    _show(found, as_json=as_json)
+    _show(found, parts=parts, as_json=as_json)
     return 0
 
 
-def _show(found: CodeCheck, *, as_json: bool) -> None:
+def _show(found: CodeCheck, *, parts: bool, as_json: bool) -> None:
     if as_json:
         print_json(
             {
                 "service": found.service,
                 "module": found.module,
                 "fingerprint": found.fingerprint,
+                "spellings": list(found.spellings),
                 "parts": dict(found.parts),
+                "kept": found.kept,
             }
         )
-    else:
-        print(found.fingerprint)
+        return
+    print(found.fingerprint)
+    for name, value in found.parts.items() if parts else ():
+        print(f"{name}: {value}")
+    if parts and found.kept is not None:
+        print("kept with the log" if found.kept else "not kept with the log")

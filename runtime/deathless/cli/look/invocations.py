@@ -41,6 +41,7 @@ class Invocation(msgspec.Struct):
     turns: int
     waits_for: tuple[str, ...]
     origin: str
+    misfit: str = ""
 
 
 class _Found(msgspec.Struct, rename="camel"):
@@ -120,7 +121,7 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
             [
                 (
                     _shown(found, one.invocation), one.handler, one.key, _age(one, told.now_us), one.turns, one.origin,
-                    "; ".join(map(_readable, one.waits_for)) or "its turn",
+                    f"held, {one.misfit}" if one.misfit else "; ".join(map(_readable, one.waits_for)) or "its turn",
                 )
                 for one in told.invocations
             ],
@@ -163,8 +164,10 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     for name, value in (
         ("id", _shown(found, one.invocation)), ("handler", one.handler), ("key", one.key),
         ("began", show_time(one.since_us)), ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
+        ("held", one.misfit),
     ):  # fmt: skip
-        print(f"{name:<9} {value}")
+        if name != "held" or value:
+            print(f"{name:<9} {value}")
     print(f"{'arguments':<9} {_json(told.arguments)}")
     if told.given:
         print()

@@ -236,6 +236,7 @@ def _describe(message: bytes) -> dict[str, object]:
 
 def _read(message: bytes) -> dict[str, object]:
     from deathless.cli.output import show_time
+    from deathless.codec.generations import decode_upgraded
     from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode, decode_time
     from deathless.codec.peer_messages import RECORD_KINDS, Reference, decode_body
     from deathless.codec.untrusted import read_msgpack
@@ -256,6 +257,12 @@ def _read(message: bytes) -> dict[str, object]:
         told = {"session": session, "seq": seq, "bytes": len(body) - PARKED_HEADER.size}
     elif kind == Kind.REBASED:
         told = {"checkpoint": U64.unpack(body)[0]}
+    elif kind == Kind.UPGRADED:
+        upgraded = decode_upgraded(body)
+        told = {
+            "generation": upgraded.generation, "fromVersion": upgraded.from_version,
+            "toVersion": upgraded.to_version, "code": upgraded.to_fingerprint.hex(),
+        }  # fmt: skip
     elif kind in (Kind.RESPONSE, Kind.CANCEL):
         told = msgspec.structs.asdict(decode_body(Reference, idempotency_key))
     else:

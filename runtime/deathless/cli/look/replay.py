@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import signal
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +15,37 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, json_of, print_json, show_time
 
 if TYPE_CHECKING:
+    from deathless.shell.operate.debugger import Stops
     from deathless.shell.operate.replay import ReplayResult
+
+
+def _debugger_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Options of a command that say where it stops; it gets them as `stops`."""
+
+    @click.option("--pdb", "debug", is_flag=True, help="Stop in Python's debugger where a handler begins.")
+    @click.option(
+        "--break",
+        "places",
+        multiple=True,
+        metavar="HANDLER|LSN",
+        help="With --pdb: stop at this handler, or at the message with this LSN; default: at every handler.",
+    )
+    @click.option(
+        "--if",
+        "condition",
+        default="",
+        metavar="EXPRESSION",
+        help="With --pdb: stop only where this is true of the handler's arguments.",
+    )
+    @functools.wraps(command)
+    def with_stops(*, debug: bool, places: tuple[str, ...], condition: str, **others: object) -> int:
+        from deathless.shell.operate.debugger import stops_of
+
+        if (places or condition) and not debug:
+            raise InvalidArgument("--break and --if are of the debugger", remedy="add --pdb")
+        return command(stops=stops_of(places, condition) if debug else None, **others)
+
+    return with_stops
 
 
 @click.command()
@@ -35,10 +68,19 @@ if TYPE_CHECKING:
 @click.option("--quiet", "tell", flag_value="nothing", help="Print no state, only whether the replay succeeded.")
 @click.option("-k", "--key", default=None, help="Only show this key.")
 @click.option("--any-code", is_flag=True, help="Run code that did not write the log, to see what it would have done.")
+@_debugger_options
 @service_options
 @json_option
 def replay(
-    start: str, to: int | None, tell: str, key: str | None, any_code: bool, manifest: str, directory: str, as_json: bool
+    start: str,
+    to: int | None,
+    tell: str,
+    key: str | None,
+    any_code: bool,
+    stops: Stops | None,
+    manifest: str,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Replay the log with the service's code in a new process, whether the service runs or not. Nothing is written.
 
@@ -49,18 +91,33 @@ def replay(
     deathless replay                                the state now
     deathless replay --from 0 --to 1000 --key alice the state of alice at lsn 1000
     deathless replay --from 990 --to 1000 --diff    what those ten messages changed
+    deathless replay --pdb --break 998              step through what message 998 did
+    deathless replay --pdb --break deposit --if 'amount > 100'
     """
     from deathless.shell.operate import replay as shell
 
     found = target(manifest, directory)
     folder = str(found.loaded.folder) if found.loaded is not None else "."
-    order = shell.ReplayOrder(start=_start(start), to=to, tell=tell, key=key, any_code=any_code, folder=folder)
-    result = asyncio.run(shell.replay(found.config, order))
+    begin = _start(start)
+    if begin is None and stops is not None and stops.lsns:
+        begin = stops.lsns[0] - 1
+    order = shell.ReplayOrder(start=begin, to=to, tell=tell, key=key, any_code=any_code, folder=folder, stops=stops)
+    try:
+        result = asyncio.run(_interruptible(shell.replay(found.config, order), alone=stops is None))
+    except shell.ReplayLeft:
+        return 0
     if as_json:
         print_json(result)
     else:
         _show(result, tell)
     return 0
+
+
+async def _interruptible(work: Coroutine[object, object, ReplayResult], *, alone: bool) -> ReplayResult:
+    """Wait for a replay; Ctrl-C ends it, unless it is the debugger's, in whose process group we are."""
+    if not alone:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+    return await work
 
 
 def _start(text: str) -> int | None:

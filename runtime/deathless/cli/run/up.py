@@ -11,12 +11,13 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from deathless.base.errors import DeathlessError, InvalidArgument, PeerUnreachable, VolumeTooSmall
+from deathless.base.errors import DeathlessError, Internal, InvalidArgument, PeerUnreachable, VolumeTooSmall
 from deathless.cli.options import json_option, named_shard, service_options, target
 from deathless.cli.output import console, is_terminal, json_of, print_json_line
 from deathless.cli.views import live_table, summary
@@ -27,10 +28,24 @@ if TYPE_CHECKING:
     from deathless.shell.operate.runner import Runner, RunnerEvent
     from deathless.shell.operate.status import ServiceView
 
+F = TypeVar("F", bound=Callable[..., object])
 LOOK_S = 0.5
 SAME_S = 5.0  # a reason that was told is not told again within this
 LEVELS = ("debug", "info", "warning", "error")
 EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
+
+
+def view_options(function: F) -> F:
+    """Add what says how a set is shown while it runs; the command gets `level` and `plain`."""
+    function = click.option("--plain", is_flag=True, help="Print lines instead of a live table.")(function)
+    return click.option(
+        "--logs",
+        "level",
+        default="warning",
+        show_default=True,
+        type=click.Choice(LEVELS),
+        help="Show log lines of this level and above.",
+    )(function)
 
 
 @click.command()
@@ -38,15 +53,7 @@ EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
 @click.option(
     "-d", "--detach", is_flag=True, help="Return when the service is up, and leave it running in the background."
 )
-@click.option(
-    "--logs",
-    "level",
-    default="warning",
-    show_default=True,
-    type=click.Choice(LEVELS),
-    help="Show log lines of this level and above.",
-)
-@click.option("--plain", is_flag=True, help="Print lines instead of a live table.")
+@view_options
 @click.option(
     "--timeout",
     default=60.0,
@@ -61,9 +68,21 @@ EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
     envvar="DEATHLESS_IF_COPIED",
     help="If the service's folder is a copy: make it a service of its own, or declare that it was moved.",
 )
+@click.option(
+    "--kept-code",
+    is_flag=True,
+    help="Start with the code that wrote the log, which is kept with it, instead of the files that stand there now.",
+)
 @json_option
 def up(
-    manifest: str, detach: bool, level: str, plain: bool, timeout: float, if_copied: str | None, as_json: bool
+    manifest: str,
+    detach: bool,
+    level: str,
+    plain: bool,
+    timeout: float,
+    if_copied: str | None,
+    kept_code: bool,
+    as_json: bool,
 ) -> int:
     """Run a service from its MANIFEST (default ./service.yaml): its replicas as processes of this machine.
 
@@ -72,29 +91,38 @@ def up(
     returns when a primary serves and the HTTP ports listen. The state is in .deathless/NAME beside the manifest, or
     where spec.logStorage.path says, and logs are in replicas/ID/replica.log there.
 
+    The service's source files are copied there as well, and all processes run from the copy: a file that is edited
+    while they run changes nothing until they are stopped. Other code than that which wrote the log is refused.
+
     \b
     deathless up examples/bank/service.yaml
     deathless up --detach && deathless status
     """
     from deathless.shell.operate.manifest_file import read_manifest
-    from deathless.shell.process.output import never_wait
 
     loaded = read_manifest(manifest)
     suspended = loaded.manifest.spec.suspend
     if not suspended:
-        _check_drivers(loaded)
-    if not (suspended or detach):  # the replicas are looked after whoever reads what it tells, and whether anybody does
-        never_wait(_dropped_event) if as_json else never_wait()
+        check_drivers(loaded)
+    if not (suspended or detach):
+        wait_for_no_reader(as_json=as_json)
     voice = Voice(level, live=is_terminal() and not (plain or as_json or detach), as_json=as_json)
     for note in loaded.notes:
         voice.say("note", note)
     if suspended:
         voice.say("note", "spec.suspend is true: nothing is started")
         return 0
-    _check_volume(loaded, voice)
+    check_volume(loaded, voice)
     if if_copied is not None:
         _accept_copies(loaded, if_copied, voice)
-    return asyncio.run(_up(loaded, voice, timeout if detach else None))
+    return asyncio.run(run_set(loaded, voice, timeout if detach else None, kept_code=kept_code))
+
+
+def wait_for_no_reader(*, as_json: bool) -> None:
+    """See to it that the replicas are looked after whoever reads what is told, and whether anybody does."""
+    from deathless.shell.process.output import never_wait
+
+    never_wait(_dropped_event) if as_json else never_wait()
 
 
 def _dropped_event(count: int) -> bytes:
@@ -109,7 +137,7 @@ def _accept_copies(loaded: LoadedManifest, how: str, voice: Voice) -> None:
         voice.say("note", f"{directory} was a copy: adopted {how}")
 
 
-def _check_volume(loaded: LoadedManifest, voice: Voice) -> None:
+def check_volume(loaded: LoadedManifest, voice: Voice) -> None:
     """Refuse to begin on a volume that is too small; where the service was begun already that is told only.
 
     A replica's own start looks too, but counts the replicas that were there before it.
@@ -125,7 +153,7 @@ def _check_volume(loaded: LoadedManifest, voice: Voice) -> None:
             voice.say("note", f"{config.directory}: {shortage} ({VolumeTooSmall.remedy})")
 
 
-def _check_drivers(loaded: LoadedManifest) -> None:
+def check_drivers(loaded: LoadedManifest) -> None:
     """Options that no driver could work with are told before anything runs."""
     if loaded.manifest.spec.drivers:
         from deathless.drivers.host import make_sink
@@ -134,11 +162,30 @@ def _check_drivers(loaded: LoadedManifest) -> None:
             make_sink(driver)
 
 
-async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:
+async def run_set(
+    loaded: LoadedManifest,
+    voice: Voice,
+    detach_s: float | None,
+    *,
+    kept_code: bool = False,
+    beside: Callable[[], Coroutine[object, object, None]] | None = None,
+) -> int:
+    """Run a set until it is stopped; gives the exit code.
+
+    Args:
+        loaded: its manifest.
+        voice: tells the user.
+        detach_s: seconds within which it is to be up, and then left running; None: it is not left.
+        kept_code: start with the code that wrote the log.
+        beside: is run as long as the set; an error that escapes it stops the set.
+
+    Raises: why no replica can run; what choosing the code raises.
+    """
     from deathless.shell.operate.replica_log import LogTail
     from deathless.shell.operate.runner import Change, Runner, run_until_stopped
+    from deathless.shell.operate.start_code import choose_code
 
-    environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))}
+    environment = environment_of(loaded)
 
     def tell(event: RunnerEvent) -> None:
         voice.event(event)
@@ -146,29 +193,46 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
             voice.joined = True
             voice.say("note", "they run already: Ctrl-C leaves them running, `deathless down` stops them")
 
-    runner = Runner(loaded.replica_configs(), tell=tell, environment=environment)
+    configs = loaded.replica_configs()
+    runner = Runner(configs, tell=tell, environment=environment)
     runner.open()
+    try:
+        chosen = await asyncio.to_thread(choose_code, configs, environment, kept=kept_code)
+    except BaseException:
+        runner.close()
+        raise
+    runner.use(chosen.configs)
+    for note in chosen.notes:
+        voice.say("note", note)
     shards = f" of {len(runner.parts)} shards" if len(runner.parts) > 1 else ""
     voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas{shards} in {runner.directory}")
     tails = {name: LogTail(replica.folder / "replica.log") for name, replica in runner.replicas.items()}
     shown = asyncio.create_task(_show(runner, voice, tails))
     work = asyncio.create_task(run_until_stopped(runner) if detach_s is None else _detach(runner, voice, detach_s))
+    other = [asyncio.create_task(beside())] if beside is not None else []
     try:
-        await asyncio.wait((work, shown), return_when=asyncio.FIRST_COMPLETED)
-        if shown.done() and not work.done():
+        await asyncio.wait((work, shown, *other), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
             # No replica will run until an operator acts: stop what is left and say why.
             await runner.stop()
             await work
-            raise shown.result()
+            raise shown.result() if shown.done() else Internal(repr(other[0].exception()))
         code = await work
         failure = runner.failure()
         if failure is not None and not runner.stopping:
             raise failure
         return code
     finally:
-        shown.cancel()
-        await asyncio.gather(shown, return_exceptions=True)
+        for task in (shown, *other):
+            task.cancel()
+        await asyncio.gather(shown, *other, return_exceptions=True)
         voice.close()
+
+
+def environment_of(loaded: LoadedManifest) -> dict[str, str]:
+    """Give the environment of a set's processes, the whole of it: modules beside the manifest are found."""
+    path = os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:

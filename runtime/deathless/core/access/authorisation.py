@@ -17,7 +17,8 @@ it lists nothing, every service of the same namespace may send as a peer, and no
 A port whose own certificate names nobody (files of a user's own authority, an operator of before identities) has no
 service to compare with: there the authority's signature alone decides, as TLS has checked it.
 
-Before the table stands what every connection begins with: HELLO in our version, with the service's token and name.
+Before the table stands what every connection begins with: HELLO, with the protocol versions that the other end
+speaks, one of which we must speak as well, and with the service's token and name.
 
 Guarantees: what the table does not name is refused; the trust domain and the namespace always count; the token is
 compared in constant time. Does not: look at connections.

@@ -64,6 +64,7 @@ from deathless.core.client.events import (
     BytesReceived,
     CallsSubmitted,
     CloseRequested,
+    CompleteCalls,
     Dial,
     Effect,
     Event,
@@ -108,6 +109,7 @@ class ClientMachine(Generic[W]):
         secret: gives 16 fresh random bytes per call; a session's secret, which nobody else may learn.
         window_max: calls without a reply, at most.
         window_bytes_max: their bytes, at most.
+        short_way: a call that is alone may take it; False: a test tries how it goes without.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class ClientMachine(Generic[W]):
         secret: Callable[[], bytes],
         window_max: int = WINDOW_MAX,
         window_bytes_max: int = WINDOW_BYTES_MAX,
+        short_way: bool = True,
     ) -> None:
         self.service = service
         self.name = name
@@ -137,6 +140,7 @@ class ClientMachine(Generic[W]):
         self._suspected = False  # `main` leads, owes, and is silent
         self._anonymous = False  # HELLO names neither session nor incarnation: one that did was refused
         self._closed = False
+        self._short = short_way
 
     # ---- what others may see ---------------------------------------------------------------------------------
 
@@ -235,8 +239,12 @@ class ClientMachine(Generic[W]):
             return out
         match event:
             case BytesReceived(link=link, data=data):
+                if (answered := self.answered_alone(link, data, now)) is not None:
+                    return [CompleteCalls(waiters=[answered[0]], replies=[answered[1]])]
                 self._bytes_received(self._link(link), data, now, out)
-            case CallsSubmitted():
+            case CallsSubmitted(messages=messages, waiters=waiters):
+                if len(messages) == 1 and (sent := self.call_alone(messages[0], waiters[0], now)) is not None:
+                    return [Send(link=sent[0], data=sent[1])]
                 self._session.calls_submitted(event, out)
             case QueriesSubmitted():
                 self._session.queries_submitted(event, out)
@@ -259,6 +267,45 @@ class ClientMachine(Generic[W]):
         self._seek(now, out)
         self._pump(now, out)
         return out
+
+    @property
+    def _serving(self) -> Link | None:
+        """The link to a primary that is in no doubt, with nobody else being asked; None: there is none."""
+        main = self._main
+        if main is None or main.state is not LinkState.LEADING:
+            return None
+        return None if self._closed or self._suspected or self._probe is not None or not self._short else main
+
+    def call_alone(self, message: bytes, waiter: W, now: float) -> tuple[LinkId, bytes] | None:
+        """Send one call at once where nothing else is to be done: what `CallsSubmitted` leads to, in one step.
+
+        `handle` does the same; who calls this needs no event. Returns: the link, and what to send; None: it is not so,
+        and nothing was done.
+        """
+        main = self._serving
+        if main is None:
+            return None
+        data = self._session.call_alone(message, waiter, now)
+        if not data:
+            return None
+        main.heard_at = now  # until now it owed us nothing
+        main.pinged = False
+        return main.id, data
+
+    def answered_alone(self, link: LinkId, data: bytes, now: float) -> tuple[W, bytes] | None:
+        """Take in the reply to the only call in flight: what `BytesReceived` leads to, in one step.
+
+        `handle` does the same, as above. Returns: who waits for it, and the reply; None: it is something else, and
+        nothing was done.
+        """
+        main = self._serving
+        if main is None or main.id != link or not main.reader.empty:
+            return None
+        answered = self._session.answered_alone(data, now)
+        if answered is not None:
+            main.heard_at = now
+            main.pinged = False
+        return answered
 
     def withdraw(self, waiter: W) -> bool:
         """Take a call that was never sent, or a query, back. False: the call was sent, it stays."""

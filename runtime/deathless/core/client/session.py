@@ -46,12 +46,14 @@ from deathless.codec.wire import (
     Registered,
     ReplyError,
     Type,
+    decode_one_reply,
     decode_queries,
     decode_replies,
     decode_results,
     decode_struct,
     encode_attach,
     encode_batch,
+    encode_call,
     encode_queries,
     packet,
 )
@@ -205,6 +207,47 @@ class ClientSession(Generic[W]):
         if self.results.withdraw(waiter):
             return False
         return self.queries.withdraw(waiter) or self.window.withdraw(waiter)
+
+    def call_alone(self, message: bytes, waiter: W, now: float) -> bytes:
+        """Send one call at once, to a primary that owes nothing, as `calls_submitted` and `pump` would.
+
+        Returns: its packet; empty: something else is there too, and nothing was done.
+        """
+        window = self.window
+        if (
+            not self.id
+            or self.blocked_until
+            or self._retiring
+            or self._rolled_back
+            or not window.idle
+            or len(self.queries)
+            or len(self.results)
+            or len(message) > min(self.message_bytes_max, BATCH_BYTES_MAX)
+        ):
+            return b""
+        acked = window.acked
+        seq = window.send_alone(message, waiter)
+        self._ack_at = None
+        self._resend_wait = RESEND_S
+        self._resend_at = now + RESEND_S
+        return encode_call(self.id, seq, acked, message)
+
+    def answered_alone(self, data: bytes, now: float) -> tuple[W, bytes] | None:
+        """Take in what came where it is the reply to the only call in flight, as `packet` would.
+
+        Returns: who waits for it, and the reply; None: it is something else, and nothing was done.
+        """
+        window = self.window
+        if window.in_flight != 1 or window.base != window.next_seq - 1:
+            return None
+        reply = decode_one_reply(data, self.id, window.base)
+        if reply is None:
+            return None
+        self.progressed = True
+        self.be_patient(now)
+        if self._ack_at is None:
+            self._ack_at = now + ACK_S
+        return window.answer_alone(), reply
 
     def fail_unsent(self, code: str, text: str, out: list[Effect[W]]) -> None:
         """Give up what was never sent."""

@@ -181,6 +181,34 @@ class CallWindow(Generic[W]):
         self.queued_bytes -= ends[-1]
         return Slice(first, messages, ends)
 
+    @property
+    def idle(self) -> bool:
+        """Is nothing sent without a reply, and nothing queued?"""
+        return not self.in_flight and not self._queued and self.cursor == self.next_seq
+
+    def send_alone(self, message: bytes, waiter: W) -> int:
+        """Take a call that is sent at once while nothing else is there; gives its seq."""
+        assert self.idle
+        seq = self.next_seq
+        self._messages.append(message)
+        self._waiters.append(waiter)
+        self.next_seq = self.cursor = seq + 1
+        self.in_flight = 1
+        self.bytes_in_flight = len(message)
+        return seq
+
+    def answer_alone(self) -> W:
+        """Take the reply to the only call in flight, which is the oldest there is; gives who waits for it."""
+        assert self.in_flight == 1 and self.base == self.next_seq - 1
+        (waiter,) = self._waiters[self._head :]
+        assert waiter is not None
+        self._messages.clear()
+        self._waiters.clear()
+        self._head = self.in_flight = self.bytes_in_flight = 0
+        self.answered = self.base
+        self.base = self.cursor = self.next_seq
+        return waiter
+
     def _take_again(self, count_max: int, bytes_max: int) -> Slice | None:
         """Give the next stretch of sent calls without a reply at or behind the cursor."""
         column = self._messages

@@ -224,6 +224,65 @@ class Admission:
                 self._enqueue(*part)
         return [*effects, *held]
 
+    def admit_plain(self, batches: Sequence[tuple[Conn, Batch]]) -> Runs | None:
+        """Admit batches into a frame of their own, if nothing waits and each is one that `batch_received` takes whole.
+
+        Returns: the runs of the frame, as `take` would give them; None: one of them is to be answered again, refused,
+            cut or dropped, or something waits. Then nothing was changed.
+        """
+        if (
+            self.full
+            or self._pending
+            or self._acks
+            or self._next
+            or self._registering
+            or self._held
+            or why_no_room(self._limits, self._outbox_bytes(), self._outbox_memory())
+            or self.held_back.why_clients()
+            or self._lag() > self._limits.follower_lag_messages_max
+        ):
+            return None
+        limits, client, conn_of = self._limits, self._sessions.client, self._conn_of
+        next_, unconfirmed = self._next, self._unconfirmed
+        piece_max, piece_bytes_max = self._piece_max(peer=False), limits.frame_bytes_max // 2
+        runs: Runs = []
+        total = total_size = 0
+        for conn, batch in batches:
+            run = batch.run
+            session_id, first_seq, acked, count = run
+            session = client(session_id)
+            if session is None or not count or conn_of.get(session_id) != conn:
+                break
+            expected = next_.get(session_id, session.next_seq)
+            messages = (batch.blob,) if count == 1 else cut_messages(batch)
+            size = len(batch.blob)
+            total += count
+            total_size += size
+            if (
+                first_seq != expected
+                or count > piece_max
+                or size > piece_bytes_max
+                or total > self.count_max
+                or total >= limits.frame_messages_max  # a time record stands before them
+                or total_size > limits.frame_bytes_max
+                or total > limits.pending_messages_max
+                or total_size > limits.pending_bytes_max
+                or session.reply_bytes > limits.session_reply_bytes_max
+                or first_seq + count - 1 - max(session.acked, min(acked, session.next_seq - 1))
+                > limits.session_window_max
+                or self._misformed(messages, peer=False)[0] is not None
+            ):
+                break
+            unconfirmed.setdefault(session_id, expected)
+            next_[session_id] = expected + count
+            runs.append((run, messages))
+        else:
+            self._taken += 1
+            return runs
+        next_.clear()
+        unconfirmed.clear()
+        return None
+
     def peer_stands(self, session_id: int) -> tuple[int, bytes]:
         """Give the first position of a peer that is not confirmed, and the history before it."""
         session = self._sessions.get(session_id)
@@ -353,6 +412,23 @@ class Admission:
             _, send = self._held.popleft()
             out.setdefault(send.conn, []).append(send.data)
         return ended
+
+    def plain_replies(self, results: Sequence[RunResult]) -> dict[Conn, list[bytes]]:
+        """Give what the senders of a frame that `admit_plain` gave are to get once it is confirmed."""
+        out: dict[Conn, list[bytes]] = {}
+        conn_of = self._conn_of
+        for (session, first_seq, _, count), replies, _ in results:
+            conn = conn_of.get(session)
+            if conn is not None:
+                data = encode_replies(session, range(first_seq, first_seq + count), replies)
+                out.setdefault(conn, []).append(data)
+        return out
+
+    def plain_confirmed(self) -> None:
+        """As `frame_confirmed`, of such a frame, behind which nothing was admitted."""
+        self._confirmed += 1
+        self._next.clear()
+        self._unconfirmed.clear()
 
     # ---- space -----------------------------------------------------------------------------------------------
 

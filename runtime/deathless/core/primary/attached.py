@@ -106,6 +106,11 @@ class Attached:
         for conn, (ids, replies) in answers.items():
             out.setdefault(conn, []).append(encode_results(ids, replies))
 
+    @property
+    def owed(self) -> bool:
+        """Does an answer wait for a proof?"""
+        return bool(self._unknown)
+
     def take(self, synced_lsn: int) -> list[Unknown]:
         """Give those that a proof which begins now covers."""
         if not self._unknown:

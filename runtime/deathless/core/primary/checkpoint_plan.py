@@ -13,7 +13,9 @@ again.
 Collection: below the oldest of the `checkpoints_kept` newest that count, below what every connected follower has
 applied, and below what a synced header calls confirmed; carried out only after a proof (core.primary). Those that
 stand verified count whoever took them, also before this epoch, if their chain hash is the log's: a checkpoint that a
-restore of single files left behind is of another history, and can replace nothing of this one.
+restore of single files left behind is of another history, and can replace nothing of this one. Nor does one count
+that other code took, before an upgrade: until enough of the present code stand, everything of before is kept, should
+the first of these not read back any more.
 
 A log without room is what checkpoints are for: the newest one alone then says what may go, a follower that is behind
 starts from it, and where none stands above what was collected the primary takes one at once, whoever takes them
@@ -44,13 +46,18 @@ class Own(enum.Enum):
 
 
 class CheckpointPlan:
-    """The checkpoints of a shard, as its primary sees them."""
+    """The checkpoints of a shard, as its primary sees them.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        generation_lsn: those below are of other code, and don't count; 0: none is.
+    """
+
+    def __init__(self, limits: Limits, generation_lsn: int = 0) -> None:
         self.own = Own.RESTING
         self._own_lsn = 0  # of the one that is verified. Meaningful while VERIFYING
         self.listed = False  # those that stood before this epoch are known
         self._limits = limits
+        self._generation_lsn = generation_lsn
         self._messages = 0  # logged since the last checkpoint was taken or announced
         self._bytes = 0
         self._verified: list[int] = []  # lsns of those that count. Invariant: ascending, at most `checkpoints_kept`
@@ -108,7 +115,7 @@ class CheckpointPlan:
             self._retry_at = now
             if not good:
                 self._failed(now)
-        if not good:
+        if not good or lsn < self._generation_lsn:
             return False
         self._verified = sorted({*self._verified, lsn})[-self._limits.checkpoints_kept :]
         if self._rebase_above is None or lsn < self._rebase_above:
@@ -126,7 +133,8 @@ class CheckpointPlan:
         None at all means that nobody could look: the next checkpoint that is read back has it looked for again.
         """
         self.listed = bool(lsns)
-        self._verified = sorted({*self._verified, *lsns})[-self._limits.checkpoints_kept :]
+        ours = (lsn for lsn in lsns if lsn >= self._generation_lsn)
+        self._verified = sorted({*self._verified, *ours})[-self._limits.checkpoints_kept :]
 
     @property
     def floor(self) -> int:
@@ -135,8 +143,11 @@ class CheckpointPlan:
 
     @property
     def newest(self) -> int:
-        """Lsn of the newest checkpoint that counts; 0: there is none."""
-        return self._verified[-1] if self._verified else 0
+        """Lsn of the newest checkpoint that counts, or of that with which our generation began; 0: there is none.
+
+        The latter was read back before the upgrade. What lies below it nobody of our code can use.
+        """
+        return self._verified[-1] if self._verified else self._generation_lsn
 
     def deadline(self) -> float | None:
         """When maybe_take has something to do that it could not do before; None: only frames change that."""

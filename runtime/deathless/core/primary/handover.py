@@ -11,7 +11,8 @@
 WAITING serves as STAYING does, but begins no activity that must run at most once (core.primary.activities holds them;
 the successor begins them): of one that runs when its primary goes, nobody would know whether it was done (I7). It ends
 with the last of them, at the latest `limits.handover_wait_s` after the first order; what runs then is given up as at an
-unplanned takeover. Who orders something that can't be hears so at once, not after the wait.
+unplanned takeover, or an upgrade is called off, since that may as well be made later. Who orders something that can't
+be hears so at once, not after the wait.
 
 HANDING_OVER and ALONE admit nothing (the clients send it again to whoever comes) and end what was admitted. GONE
 releases nothing, ever. A stop during a switchover goes on with that switchover. Should the target die between HANDOVER
@@ -26,7 +27,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from deathless.core.events import Conn
+from deathless.core.events import Conn, SwitchoverOrdered
 from deathless.core.primary.stream import Stream
 
 HANDOVER_MAX_S: Final = 5.0  # a switchover whose target does not catch up is called off after this, without the wait
@@ -53,6 +54,7 @@ class Departure:
         self.stage = Stage.STAYING
         self.serving = True  # what clients and peers send is taken in. Invariant: exactly while STAYING or WAITING
         self.target = ""  # replica that takes over. Invariant: set while HANDING_OVER
+        self.upgrade = b""  # id of the upgrade that the target makes; empty: none
         self.failed: tuple[Conn, int, str] | None = None  # connection, request, why; to be told to who asked
         self._wait_s = wait_s
         self._wanted = ""  # replica that the order names; empty: the best
@@ -69,19 +71,26 @@ class Departure:
             return None
         return self._under_way, self._since, self._deadline
 
-    def switchover_ordered(self, conn: Conn, request: int, target: str, stream: Stream, now: float) -> None:
-        """Begin a switchover to `target`, empty: to the best; or leave in `failed` why it can't be."""
-        why = _choose(target, stream)[1] if self.stage is Stage.STAYING else "a switchover is under way"
+    def switchover_ordered(self, order: SwitchoverOrdered, stream: Stream, now: float) -> None:
+        """Begin a switchover to its target, empty: to the best; or leave in `failed` why it can't be.
+
+        With an upgrade the target is the upgrader that asked for it; an upgrader is never chosen otherwise.
+        """
+        staying = self.stage is Stage.STAYING
+        why = _choose(order.target, order.upgrade, stream)[1] if staying else "a switchover is under way"
         if why:
-            self.failed = (conn, request, why)
+            self.failed = (order.conn, order.request, why)
             return
-        self._asked = (conn, request)
-        self._wanted = target
+        self._asked = (order.conn, order.request)
+        self._wanted, self.upgrade = order.target, order.upgrade
         self._wait(now)
 
     def stop_ordered(self, now: float, *, at_once: bool) -> None:
         """Let go for good; a second order changes nothing, but that one which says `at_once` ends the wait."""
         self._stopping = True
+        if self.stage is Stage.WAITING and self.upgrade:  # the stop can't wait for another day, and it has standbys
+            self._tell_asker("the primary stops")
+            self._wanted, self.upgrade = "", b""
         if self.stage is Stage.STAYING:
             self._wait(now)
         if self.stage is Stage.WAITING and at_once:
@@ -105,7 +114,10 @@ class Departure:
         self._under_way = under_way
         if under_way and now < self._deadline:
             return
-        self.target, why = _choose(self._wanted, stream)
+        if under_way and self.upgrade:
+            self._call_off(f"{under_way} activities that must run at most once still run")
+            return
+        self.target, why = _choose(self._wanted, self.upgrade, stream)
         if why:
             self._call_off(why)
             return
@@ -131,12 +143,15 @@ class Departure:
         self.enter(Stage.GONE)
 
     def _call_off(self, why: str) -> None:
+        self._tell_asker(why)
+        self.target, self._wanted, self.upgrade = "", "", b""
+        self._deadline = None
+        self.enter(Stage.ALONE if self._stopping else Stage.STAYING)
+
+    def _tell_asker(self, why: str) -> None:
         if self._asked is not None:
             self.failed = (*self._asked, why)
             self._asked = None
-        self.target = self._wanted = ""
-        self._deadline = None
-        self.enter(Stage.ALONE if self._stopping else Stage.STAYING)
 
     def enter(self, stage: Stage) -> None:
         """Be at this stage."""
@@ -152,8 +167,10 @@ class Departure:
         assert self.serving is (self.stage in (Stage.STAYING, Stage.WAITING))
 
 
-def _choose(target: str, stream: Stream) -> tuple[str, str]:
+def _choose(target: str, upgrade: bytes, stream: Stream) -> tuple[str, str]:
     """Give who takes over, `target` if one is named, and why nobody can; one of them is empty."""
+    if upgrade:
+        return (target, "") if target in stream.upgraders else ("", f"{target} is no upgrader that is up to date")
     applied = stream.streaming
     if not applied:
         return "", "no follower is up to date"

@@ -1,8 +1,9 @@
 """Frames that ran and are durable, but not confirmed: a primary's queue between sync and proof.
 
 Guarantees: frames leave in the order they came, behind each other without a gap, and only up to the lsn that a proof
-covers (I1). Their bytes are counted, so that a proof without an answer can't fill the memory (I10).
-Does not: prove, release. Imports core events only.
+covers (I1). Their bytes are counted as a successor will copy them, so that a proof without an answer can't leave more
+than a spare holds (I8, I10).
+Does not: prove, release. Imports core events and codec.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from deathless.codec.frames import padded
 from deathless.core.events import FrameSynced
 
 
@@ -23,7 +25,7 @@ class InFlight:
     def __init__(self, lsn: int) -> None:
         self.confirmed_lsn = lsn  # Invariant: <= synced_lsn
         self.synced_lsn = lsn
-        self.bytes = 0  # Invariant: of all frames
+        self.bytes = 0  # Invariant: of all frames, in whole blocks, as a successor copies them
         self._frames: deque[FrameSynced] = deque()
 
     def __bool__(self) -> bool:
@@ -36,15 +38,22 @@ class InFlight:
         assert frame.first_lsn == self.synced_lsn + 1, f"frame at {frame.first_lsn} behind {self.synced_lsn}"
         assert frame.count > 0, f"frame at {frame.first_lsn} without messages"
         self.synced_lsn = frame.last_lsn
-        self.bytes += len(event.raw)
+        self.bytes += padded(len(event.raw))
         self._frames.append(event)
+
+    def passed(self, event: FrameSynced) -> None:
+        """Take a frame in that was synced and proved before anything else came: nothing is in flight behind it."""
+        frame = event.frame
+        assert not self._frames, "what came first is confirmed first"
+        assert frame.first_lsn == self.synced_lsn + 1, f"frame at {frame.first_lsn} behind {self.synced_lsn}"
+        self.confirmed_lsn = self.synced_lsn = frame.last_lsn
 
     def confirm(self, lsn: int) -> Iterator[FrameSynced]:
         """Give the frames up to `lsn`, each confirmed as it is given."""
         assert self.confirmed_lsn <= lsn <= self.synced_lsn
         while self._frames and self._frames[0].frame.last_lsn <= lsn:
             event = self._frames.popleft()
-            self.bytes -= len(event.raw)
+            self.bytes -= padded(len(event.raw))
             self.confirmed_lsn = event.frame.last_lsn
             yield event
 
@@ -55,4 +64,4 @@ class InFlight:
             assert event.frame.first_lsn == at + 1
             at = event.frame.last_lsn
         assert at == self.synced_lsn
-        assert self.bytes == sum(len(event.raw) for event in self._frames)
+        assert self.bytes == sum(padded(len(event.raw)) for event in self._frames)

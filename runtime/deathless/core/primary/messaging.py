@@ -174,6 +174,18 @@ class Messaging:
             return True
         return staying and (self.own.waiting or self.outreach.trims_due(now))
 
+    @property
+    def quiet(self) -> bool:
+        """Has the next frame nothing of all this, and does nothing follow from its confirmation?"""
+        return not (
+            self.records.waiting
+            or self.records.unconfirmed
+            or self._killers
+            or self.own.waiting
+            or self.outreach.trimming
+            or self.activities.holding
+        )
+
     def set_aside(self) -> Runs:
         """Give what a frame begins with: a turn that nobody sent, and that ended its process, is not run (I11)."""
         return [

@@ -41,6 +41,11 @@ class OwnRecords:
         """Is there a record for a frame?"""
         return bool(self._waiting)
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Does anything follow from a record once its frame is confirmed?"""
+        return bool(self._synced or self._running)
+
     def add(self, message: bytes, then: Callable[[], Sequence[Effect]] | None = None) -> None:
         """Have a record logged; `then` gives what is to be done once it is confirmed."""
         self._waiting.append(OwnRecord(message, then))

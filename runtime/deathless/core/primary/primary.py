@@ -21,8 +21,8 @@ without a timer. After a frame that took long others are heard first: who waits 
                                                                      '-answered no---> gone (I2)
 
 A proof without an answer holds release for as long as it takes; frames go on being written up to
-`unconfirmed_bytes_max`, then admission fills up and refuses. A full disk refuses admission (507) and goes on confirming
-(I8): the closing frame of an idle primary is tried even then.
+`copies_bytes_max` of the limits, then admission fills up and refuses. A full disk refuses admission (507) and goes on
+confirming (I8): the closing frame of an idle primary is tried even then.
 
 Does not: run handlers, write files, know clocks. Imports core, codec and base.
 """
@@ -32,14 +32,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from deathless.base.errors import Deposed
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
-from deathless.base.safeguards import Safeguards
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import NEVER, Times
 from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import RECORDS_WITH_TURNS, encode_rebased, encode_time
@@ -56,7 +56,7 @@ from deathless.core.effects import (
     StopReplica,
     WriteControl,
 )
-from deathless.core.events import Conn, FrameSynced, OfMessaging, QueriesAnswered
+from deathless.core.events import Conn, FrameSynced, OfMessaging, QueriesAnswered, SwitchoverOrdered
 from deathless.core.primary.admission import SPACE_RETRY_S, Admission, Counters, why_no_room
 from deathless.core.primary.attached import Unknown
 from deathless.core.primary.checkpoint_plan import CheckpointPlan
@@ -72,7 +72,7 @@ from deathless.core.tables.logical_time import LogicalTime
 from deathless.core.tables.sessions import SessionTable
 
 ASK_AGAIN_S: Final = 1.0
-"""Between two questions to the fence, with nothing to release."""
+"""Seconds between two questions to the fence that are asked although nothing waits to be released."""
 
 
 class Writing(enum.Enum):
@@ -81,6 +81,14 @@ class Writing(enum.Enum):
     NOTHING = "nothing"
     FRAME = "a frame with messages"
     CLOSING = "a closing frame"
+
+
+class Formed(NamedTuple):
+    """A frame, when it was formed."""
+
+    at: float  # monotonic seconds
+    optional: int = 0  # its messages that it could have left out
+    alone: bool = True  # no record of it runs a turn
 
 
 @dataclass(slots=True)
@@ -101,10 +109,9 @@ class Primary:
         replica: our name.
         epoch: ours.
         sessions: the shard's table; read here, changed only where frames run.
-        lsn, chain, times: where the shard stands: everything up to here is confirmed.
+        lsn, chain, times, generation_lsn: where the shard stands, all confirmed; where its code's generation began.
         gap_us: what has passed since the last time record, as far as it is known.
-        now: monotonic seconds.
-        wall_us: the wall clock.
+        now, wall_us: monotonic seconds, and the wall clock.
         deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
         suspicion: which frames are tried out; None: none. Shared likewise.
         tables: what else of the shard is read here.
@@ -131,6 +138,7 @@ class Primary:
         tables: Tables | None = None,
         owners: SessionOwners | None = None,
         activity_processes: int | None = None,
+        generation_lsn: int = 0,
     ) -> None:
         """Put the parts together; it is long because each of them, and each number kept here, has a line."""
         tables = tables or Tables()
@@ -138,6 +146,8 @@ class Primary:
         self.epoch = epoch
         self.limits = limits
         self.safeguards = safeguards
+        # What a test leaves out is tried where each safeguard has a step of its own.
+        self._all_safeguards = safeguards == ALL_SAFEGUARDS
         self.counters = Counters()
         self.header_confirmed_lsn = lsn  # highest confirmed lsn that a synced header carries; the opening frame's first
         self.digest = b""  # rolling digest behind the last frame that ran
@@ -167,7 +177,7 @@ class Primary:
         self._outbox = tables.outbox
         self._undelivered = tables.undelivered
         self._queries = Queries(limits, safeguards, self.counters)
-        self._checkpoints = CheckpointPlan(limits)
+        self._checkpoints = CheckpointPlan(limits, generation_lsn if safeguards.checkpoints_of_this_generation else 0)
         self._time = LogicalTime(
             limits=limits, safeguards=safeguards, times=times, gap_us=gap_us, now=now, wall_us=wall_us
         )
@@ -175,10 +185,8 @@ class Primary:
         self._suspicion = suspicion or Suspicion(deaths)
         self._pace = Pace(limits.frame_messages_max)
         self._peers_pace = PeersPace(limits.frame_messages_max)
-        self._formed_at = now  # when the frame on its way, or the last one, was formed
+        self._formed = Formed(now)  # the frame on its way, or the last one
         self._listen_since: float | None = None  # a frame took long: sockets are read before the next one
-        self._optional = 0  # messages of that frame that it could have left out
-        self._alone = True  # no record of that frame runs a turn
         self._writing = Writing.NOTHING
         self._in_flight = InFlight(lsn)
         self._proof: Proof | None = None
@@ -281,15 +289,15 @@ class Primary:
 
     def _form(self, now: float, times: Times, *, timers: bool) -> list[Effect]:
         self._writing = Writing.FRAME
-        self._formed_at = now
         self._idle_since = None
         staying = self.departure.serving
         due = self._time.stale(times) or timers
         aside = self.messaging.set_aside()
         runs = self.messaging.fill(int(due) + len(aside), staying=staying)
         records = [record for run, messages in runs if run.session == SYSTEM_SESSION for record in messages]
-        self._optional = sum(len(messages) for _, messages in runs) - len(records)
-        self._alone = not (timers or aside or any(record[0] in RECORDS_WITH_TURNS for record in records))
+        optional = sum(len(messages) for _, messages in runs) - len(records)
+        alone = not (timers or aside or any(record[0] in RECORDS_WITH_TURNS for record in records))
+        self._formed = Formed(now, optional, alone)
         # A frame is told by its lsns, so acknowledgements alone make none: they ride on a time record.
         if due or not any(messages for _, messages in runs):
             runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(times),)))
@@ -297,33 +305,129 @@ class Primary:
         try_out = self._suspicion.covers(runs, now) and self.safeguards.try_out_suspects
         return [RunFrame(runs, self.confirmed_lsn, try_out)]
 
-    def frame_synced(self, event: FrameSynced, now: float, wall_us: int) -> list[Effect]:
-        """The frame ran and is durable: prove, and meanwhile form the next one (I1)."""
+    # ---- the short way ---------------------------------------------------------------------------------------
+
+    @property
+    def releases_at_once(self) -> bool:
+        """May the frame that runs now be released right behind its sync, by a look that says that we lead?
+
+        It may where its proof would be the only one and cover nothing else. Each flag that makes a difference is here.
+        """
+        return (
+            self._all_safeguards
+            and self._proof is None
+            and not self._in_flight
+            and not self._doubted
+            and self._collect_below is None
+            and self.departure.stage is Stage.STAYING
+            and self._queries.none
+            and not self.messaging.attached.owed
+            and not self.messaging.outreach.doubted
+        )
+
+    @property
+    def _at_rest(self) -> bool:
+        """Is a frame of what clients just sent all there is to do? With `Admission.admit_plain`, every flag."""
+        resting = self._writing is Writing.NOTHING and self._listen_since is None
+        return resting and self.releases_at_once and self.messaging.quiet
+
+    def short_frame(self, batches: Sequence[tuple[Conn, Batch]], now: float, wall_us: int) -> RunFrame | None:
+        """Admit what clients sent and form its frame in one step, as `batches_received` and `buffers_drained` would.
+
+        Returns: None: it is not all there is to do. Then nothing was changed, and these two are called.
+        """
+        if not (self._at_rest and self._suspicion.none(now)):
+            return None
+        times, due = self._time.draw(now, wall_us), self._due()
+        if due is not NEVER and due.reached(times):
+            return None
+        runs = self.admission.admit_plain(batches)
+        if runs is None:
+            return None
+        self._writing = Writing.FRAME
+        self._idle_since = None
+        self._formed = Formed(now, sum(run.count for run, _ in runs))
+        if self._time.stale(times):
+            runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(times),)))
+        return RunFrame(runs, self.confirmed_lsn, plain=True)
+
+    def short_release(
+        self, event: FrameSynced, now: float, wall_us: int, *, plain: bool = False
+    ) -> tuple[dict[Conn, list[bytes]], list[Effect]]:
+        """A frame ran and is durable, it `releases_at_once`, and a proof that began then was answered yes.
+
+        As `frame_synced` and `proof_answered`. Gives what leaves by connection, once what is confirmed was noted, and
+        what else is to be done then; of a `plain` frame, one of `short_frame`, replies have left (see Admission).
+        """
+        self._ran(event, now)
+        self._in_flight.passed(event)
+        self._proof_number += 1
+        self.counters.proofs += 1
+        out: dict[Conn, list[bytes]] = {}
+        effects: list[Effect] = []
+        messaging = self.messaging
+        if plain:
+            self.admission.plain_confirmed()
+        else:
+            messaging.frame_synced(event)
+            messaging.outreach.proof_began()
+            messaging.outreach.proved()
+            effects = self.admission.frame_confirmed(event.results, event.registered, out)
+        frame, last_lsn = event.frame, self.confirmed_lsn
+        data = frame_packet(last_lsn, event.roll, event.offset, event.raw)
+        self.stream.publish(StreamFrame(frame.first_lsn, last_lsn, frame.prev_chain, data), frame.chain, out)
+        if plain:
+            self._idle_since = now
+            due = self._due()
+            self._due_at = None if due is NEVER else self._time.due_at(now, self._time.draw(now, wall_us), due)
+            return out, self._maybe_checkpoint(now)
+        effects += messaging.frame_confirmed(event, out, now, self._time.elapsed_us(now))
+        if event.killers:
+            self._suspicion.found(event.killers, now)
+        if event.run_s >= LONG_S:
+            self._listen_since = now
+        if self.admission.full or not self.admission.waiting:
+            self._idle_since = now
+        effects += self._maybe_checkpoint(now)
+        effects += self._maybe_hand_over(now)
+        effects += self.next_frame(now, wall_us)
+        return out, effects
+
+    def _ran(self, event: FrameSynced, now: float) -> None:
+        """Learn from a frame that ran and is durable; the next may be formed."""
         frame = event.frame
         assert self._writing is Writing.FRAME, self._writing
         self._writing = Writing.NOTHING
-        self._in_flight.append(event)
-        self.messaging.frame_synced(event)
         self._time.moved(event.times)
-        self._pace.frame_ran(self._optional, event.run_s, alone=self._alone)
+        formed_at, optional, alone = self._formed
+        self._pace.frame_ran(optional, event.run_s, alone=alone)
         self.admission.count_max = self._pace.count
-        self._peers_pace.frame_took(frame.count, now - self._formed_at)
+        self._peers_pace.frame_took(frame.count, now - formed_at)
         self.admission.peers_count_max = self._peers_pace.count
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
+
+    # ---- a frame that is durable -----------------------------------------------------------------------------
+
+    def frame_synced(self, event: FrameSynced, now: float, wall_us: int) -> list[Effect]:
+        """The frame ran and is durable: prove, and meanwhile form the next one (I1)."""
+        self._ran(event, now)
+        self._in_flight.append(event)
+        self.messaging.frame_synced(event)
         if event.killers:
             self._suspicion.found(event.killers, now)
         if event.run_s >= LONG_S:
             self._listen_since = now
         effects = [*self._maybe_prove(), *self.next_frame(now, wall_us)]
         if not self.safeguards.witness_of_confirmed:
-            effects.insert(0, NoteConfirmed(frame.last_lsn, frame.chain))
+            effects.insert(0, NoteConfirmed(event.frame.last_lsn, event.frame.chain))
         return effects
 
     def _count(self, event: FrameSynced) -> None:
         counters = self.counters
         counters.frames += 1
-        counters.calls += sum(result.run.count for result in event.results)
+        for run, _, _ in event.results:
+            counters.calls += run[3]
         counters.bytes += len(event.raw)
         self._checkpoints.frame_logged(event.frame.count, len(event.raw))
         if self._deaths:  # a message that completed is no killer (I11)
@@ -492,7 +596,7 @@ class Primary:
     @property
     def _room(self) -> bool:
         """May a further frame be written before the last are proved?"""
-        return self._in_flight.bytes < self.limits.unconfirmed_bytes_max
+        return self._in_flight.bytes <= self.limits.copies_bytes_max
 
     def slept(self, us: int, now: float, wall_us: int) -> list[Effect]:
         """The machine slept: what passed meanwhile counts for timers."""
@@ -586,9 +690,9 @@ class Primary:
 
     # ---- letting go ------------------------------------------------------------------------------------------
 
-    def switchover_ordered(self, conn: Conn, request: int, target: str, now: float, wall_us: int) -> list[Effect]:
+    def switchover_ordered(self, order: SwitchoverOrdered, now: float, wall_us: int) -> list[Effect]:
         """Begin a switchover, to the best follower if no target is named; `switchover_failed` says why it can't be."""
-        self.departure.switchover_ordered(conn, request, target, self.stream, now)
+        self.departure.switchover_ordered(order, self.stream, now)
         return [*self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
     def stop_ordered(self, now: float, wall_us: int, *, at_once: bool = False) -> list[Effect]:
@@ -636,7 +740,7 @@ class Primary:
         departure.gone()
         return [
             *effects,
-            Send(found[0], struct_packet(Type.HANDOVER, Handover(self.epoch, self.confirmed_lsn))),
+            Send(found[0], struct_packet(Type.HANDOVER, Handover(self.epoch, self.confirmed_lsn, departure.upgrade))),
             StopReplica(Deposed(f"handed over to {departure.target}", remedy=""), departure.target),
         ]
 

@@ -80,6 +80,11 @@ class Queries:
             out.setdefault(query.conn, []).append(data)
 
     @property
+    def none(self) -> bool:
+        """Is none under way, neither run nor answered?"""
+        return not self._under_way
+
+    @property
     def running(self) -> bool:
         """Are any being run?"""
         return self._running > 0

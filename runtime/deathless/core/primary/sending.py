@@ -313,6 +313,11 @@ class Outreach:
         """Shall what peers have confirmed be logged now, also in a frame of its own?"""
         return self._trim_at is not None and now >= self._trim_at
 
+    @property
+    def trimming(self) -> bool:
+        """Is there a trim for the next frame, due or not?"""
+        return bool(self._trims or self._logging)
+
     def take_trims(self, count_max: int) -> list[bytes]:
         """Give the TRIM records for the next frame."""
         assert not self._logging, "one frame is written at a time"

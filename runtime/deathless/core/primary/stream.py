@@ -30,6 +30,7 @@ class Follower:
     replica: str
     applied_lsn: int  # as it said. Invariant: <= the lsn confirmed when it said so
     streaming: bool
+    upgrader: bool = False  # it leads only by an upgrade
 
 
 @dataclass(slots=True)
@@ -70,7 +71,9 @@ class Stream:
             del self._followers[other]
             effects.append(Disconnect(other))
         backlog = self._backlog(follow)
-        self._followers[conn] = Follower(follow.replica, min(follow.lsn, self._lsn), backlog is not None)
+        self._followers[conn] = Follower(
+            follow.replica, min(follow.lsn, self._lsn), backlog is not None, follow.upgrader
+        )
         self._find_best()
         effects.append(self._following(conn, backlog is not None))
         if backlog:
@@ -100,8 +103,13 @@ class Stream:
 
     @property
     def streaming(self) -> dict[str, int]:
-        """Replica -> applied lsn of those that stream."""
-        return {f.replica: f.applied_lsn for f in self._followers.values() if f.streaming}
+        """Replica -> applied lsn of those that stream, and could lead."""
+        return {f.replica: f.applied_lsn for f in self._followers.values() if f.streaming and not f.upgrader}
+
+    @property
+    def upgraders(self) -> frozenset[str]:
+        """Those that stream, and lead only by an upgrade."""
+        return frozenset(f.replica for f in self._followers.values() if f.streaming and f.upgrader)
 
     def lag(self) -> int:
         """Messages by which the best follower that streams is behind; 0 without one."""
@@ -110,7 +118,9 @@ class Stream:
     def _find_best(self) -> None:
         self._best = None
         for follower in self._followers.values():
-            if follower.streaming and (self._best is None or follower.applied_lsn > self._best):
+            if not follower.streaming or follower.upgrader:
+                continue
+            if self._best is None or follower.applied_lsn > self._best:
                 self._best = follower.applied_lsn
 
     def floor(self, lsn: int) -> int:

@@ -59,6 +59,10 @@ class Suspicion:
         while len(self._handlers) > SUSPECTS_MAX:
             self._handlers.pop(next(iter(self._handlers)))
 
+    def none(self, now: float) -> bool:
+        """Is no frame tried out, whatever it holds?"""
+        return not self._deaths and not self._handlers and now >= self._until
+
     def covers(self, runs: Runs, now: float) -> bool:
         """Is this frame to be tried out?"""
         if now < self._until or (self._deaths and now < self._unexplained_until):

@@ -22,21 +22,24 @@ Does not: IO, clocks. Imports core, codec, base.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 import msgspec
 
-from deathless.base.errors import DeathlessError
+from deathless.base.errors import DeathlessError, UpgradeCalledOff
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import NEVER, Due, Times
-from deathless.codec.wire import Hello, Type, encode_queries, struct_packet
+from deathless.codec.generations import FIRST, Generation
+from deathless.codec.wire import Batch, Handover, Hello, Type, encode_queries, struct_packet
 from deathless.codec.wire import RoleAt as RolePacket
 from deathless.core.effects import (
     Effect,
     Recover,
     ReleaseLock,
+    RunFrame,
     RunQueries,
     Send,
     StopReplica,
@@ -76,6 +79,7 @@ from deathless.core.events import (
     LockTaken,
     LogRead,
     MachineSlept,
+    Migrated,
     OfClient,
     OrderReceived,
     PeerCommitted,
@@ -89,6 +93,7 @@ from deathless.core.events import (
     RareForPrimary,
     Recovered,
     RegisterReceived,
+    RunResult,
     SealsLinked,
     SpaceFound,
     SpaceRefused,
@@ -97,6 +102,7 @@ from deathless.core.events import (
     TailRead,
     TakeoverOrdered,
     TimerFired,
+    UpgradeFailed,
     UpstreamAnswered,
 )
 from deathless.core.primary.messaging import Tables
@@ -120,8 +126,29 @@ class State(enum.Enum):
     STOPPED = "stopped"
 
 
+UPGRADER: Final = "upgrader"
+"""Role of who holds the state for other code: it follows, and leads only by the upgrade that it was started for."""
+
+MIGRATING_MAX_S: Final = 10.0
+"""From reading the log to the cut of an upgrade. Others wait for a takeover as long (core.supervisor.detection)."""
+
 KEY_STEP_US: Final = 1000
 """Between the times of two UUIDv7: they carry milliseconds."""
+
+
+class Upgrading(msgspec.Struct):
+    """The upgrade that a replica was started for, and how far it is with it."""
+
+    id: bytes = b""  # empty: there is none
+    at: int | None = None  # lsn at which the primary handed over to it; None: it did not
+    by: float | None = None  # until when the migration may take, monotonic seconds; None: nothing is migrated
+
+
+class HeardEpochs(msgspec.Struct):
+    """Epochs of others that a replica goes by."""
+
+    seen: int = 0  # of the primary that the supervisor named last
+    met: int = 0  # highest that a takeover of ours met in the lock
 
 
 class ShardPlace(msgspec.Struct):
@@ -132,6 +159,7 @@ class ShardPlace(msgspec.Struct):
     digest: bytes = bytes(16)
     times: Times = Times()
     due: Due = NEVER  # when a time record has work to do: a timer, a deadline
+    generation: Generation = FIRST  # whose code's turns the state is made of
 
     @property
     def time_us(self) -> int:
@@ -148,6 +176,7 @@ class Replica:
         place: where the shard stands.
         tables: what else of the shard is read here; the engine that joins core and shard sets it.
         activity_processes: how many run activities here; None: enough for all that may run.
+        upgrade: id of the upgrade that this replica is to make; empty: it is none that does.
     """
 
     def __init__(
@@ -160,8 +189,10 @@ class Replica:
         safeguards: Safeguards = ALL_SAFEGUARDS,
         tables: Tables | None = None,
         activity_processes: int | None = None,
+        upgrade: bytes = b"",
     ) -> None:
         self.replica = replica
+        self._upgrading = Upgrading(upgrade)
         self._activity_processes = activity_processes
         self.tables = tables or Tables()
         self.state = State.RECOVERING
@@ -177,8 +208,7 @@ class Replica:
         self.deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths in that message (I11)
         self.suspicion = Suspicion(self.deaths)
         self.error: DeathlessError | None = None  # why the replica stopped; None: in order
-        self._seen_epoch = 0  # of the primary that the supervisor named last
-        self._met_epoch = 0  # highest epoch that a takeover of ours met in the lock
+        self._epochs = HeardEpochs()
         self._hearsay_proof: int | None = None  # a proof from this number on tells whether there is a successor
         self._told: tuple[str, int] = ("", 0)  # role and epoch that the supervisor was told last
         self._sessions = sessions
@@ -187,6 +217,11 @@ class Replica:
         self.owners = SessionOwners(safeguards)
         self._pending_takeover: TakeoverOrdered | None = None  # waits for the stretch of the log that is being read
         self._stopping = False  # an orderly stop of a primary is under way
+
+    @property
+    def upgrade(self) -> bytes:
+        """Id of the upgrade that we still have to make; empty: none."""
+        return self._upgrading.id
 
     def begin(self) -> list[Effect]:
         """Start: recover."""
@@ -198,11 +233,13 @@ class Replica:
             return self.follower.deadline()
         if self.state is State.PRIMARY and self.primary is not None:
             return self.primary.deadline()
-        return None
+        return self._upgrading.by if self.state is State.TAKING_OVER else None
 
     @property
     def role(self) -> str:
-        """The role told to others: recovering, standby, checkpointer, taking-over, primary or stopped."""
+        """The role told to others: recovering, standby, checkpointer, upgrader, taking-over, primary or stopped."""
+        if self.state is State.FOLLOWING and self.upgrade:
+            return UPGRADER
         if self.state is State.FOLLOWING and self.follower.checkpointer == self.replica:
             return "checkpointer"
         return self.state.value
@@ -227,6 +264,42 @@ class Replica:
         if effects and isinstance(effects[-1], StopReplica):
             self.state = State.STOPPED
         return effects
+
+    # ---- the short way of a call -----------------------------------------------------------------------------
+
+    @property
+    def releases_at_once(self) -> bool:
+        """May the frame that runs now be released right behind its sync, if we lead then (core.primary)?"""
+        primary = self._undoubted
+        return primary is not None and primary.releases_at_once
+
+    @property
+    def _undoubted(self) -> Primary | None:
+        """The primary that we are, and neither stop being nor hear a successor of; None: we are none such."""
+        if self.state is not State.PRIMARY or self._stopping or self._hearsay_proof is not None:
+            return None
+        return self.primary
+
+    def short_frame(self, batches: Sequence[tuple[Conn, Batch]], now: float, wall_us: int) -> RunFrame | None:
+        """Form a frame of what clients just sent, in one step; None: that is not all there is to do (core.primary)."""
+        primary = self._undoubted
+        return None if primary is None else primary.short_frame(batches, now, wall_us)
+
+    def plain_replies(self, results: Sequence[RunResult]) -> dict[Conn, list[bytes]]:
+        """Give what leaves, by connection, once a frame of `short_frame` is confirmed that gave replies alone."""
+        assert self.primary is not None
+        return self.primary.admission.plain_replies(results)
+
+    def short_release(
+        self, event: FrameSynced, now: float, wall_us: int, *, plain: bool = False
+    ) -> tuple[dict[Conn, list[bytes]], list[Effect]]:
+        """A frame is durable and was proved at once: give what leaves by connection, and what else is to be done."""
+        primary = self.primary
+        assert primary is not None
+        primary.digest = self._place.digest
+        released = primary.short_release(event, now, wall_us, plain=plain)
+        self.confirmed_lsn = primary.confirmed_lsn
+        return released
 
     # ---- primary ---------------------------------------------------------------------------------------------
 
@@ -279,8 +352,8 @@ class Replica:
                 return primary.slept(us, now, wall_us)
             case ClockTold():
                 return self._tell_time(now, wall_us)
-            case SwitchoverOrdered(conn, request, target):
-                return primary.switchover_ordered(conn, request, target, now, wall_us)
+            case SwitchoverOrdered():
+                return primary.switchover_ordered(event, now, wall_us)
             case StopOrdered(at_once):
                 self._stopping = True
                 return primary.stop_ordered(now, wall_us, at_once=at_once)
@@ -308,9 +381,9 @@ class Replica:
             case PrimarySeen():
                 return self._seen_as_primary(primary, event)
             case (
-                LockSeen() | LockTaken() | LockRefused() | SealsLinked() | TailRead() | CutWritten() | HeadSet()
-                | CopiesApplied() | Recovered() | LogRead() | UpstreamAnswered() | FramesApplied()
-                | HandoverReceived() | TakeoverOrdered() | Failed()
+                LockSeen() | LockTaken() | LockRefused() | SealsLinked() | TailRead() | Migrated() | UpgradeFailed()
+                | CutWritten() | HeadSet() | CopiesApplied() | Recovered() | LogRead() | UpstreamAnswered()
+                | FramesApplied() | HandoverReceived() | TakeoverOrdered() | Failed()
             ):  # fmt: skip
                 return []  # late: from before we were primary
             case _:
@@ -352,9 +425,24 @@ class Replica:
 
     # ---- takeover --------------------------------------------------------------------------------------------
 
+    def _handed_over(self, handover: Handover) -> list[Effect]:
+        """The primary is gone in our favour: by a switchover, or by the upgrade that we are here for."""
+        if handover.upgrade != self.upgrade:
+            return []  # who waits for us takes over by itself, as after any that comes to nothing
+        self.confirmed_lsn = max(self.confirmed_lsn, handover.lsn)
+        if not self.upgrade:
+            return self._takeover_ordered(TakeoverOrdered(handover.epoch, "switchover"))
+        self._upgrading.at = handover.lsn
+        effects = self._takeover_ordered(TakeoverOrdered(handover.epoch, "upgrade"))
+        if not effects and self._pending_takeover is None:
+            self._upgrading.at = None  # late: somebody leads since
+        return effects
+
     def _takeover_ordered(self, order: TakeoverOrdered) -> list[Effect]:
-        if self.state is not State.FOLLOWING or order.epoch < self._seen_epoch:
+        if self.state is not State.FOLLOWING or order.epoch < self._epochs.seen:
             return []
+        if self.upgrade and self._upgrading.at is None:
+            return []  # an upgrader leads by an upgrade alone
         if self.follower.reading:
             self._pending_takeover = order  # the stretch being read ends first; one writer of the state
             return []
@@ -364,6 +452,7 @@ class Replica:
             suspected_epoch=max(order.epoch, self.known_epoch),
             confirmed_lsn=max(self.confirmed_lsn, order.confirmed_lsn if self.safeguards.ask_confirmed else 0),
             safeguards=self.safeguards,
+            upgrade_at=self._upgrading.at,
         )
         told = self._tell_role(order.reason)
         return [told, *self.follower.leave(), *self.takeover.begin()]
@@ -373,12 +462,24 @@ class Replica:
             return [*effects, *self._takeover_lost(takeover, now)]
         if takeover.step is Step.DONE:
             return [*effects, *self._become_primary(takeover, now, wall_us)]
+        if takeover.step is not Step.MIGRATING:
+            self._upgrading.by = None
+        elif self._upgrading.by is None:
+            self._upgrading.by = now + MIGRATING_MAX_S
         return effects
 
+    def _migration_overdue(self, now: float) -> list[Effect]:
+        """The lock is held, and nobody serves: let another go on with the code of before."""
+        if self.takeover is None or self._upgrading.by is None or now < self._upgrading.by:
+            return []
+        text = f"what the new code goes on with was not made within {MIGRATING_MAX_S:g} s"
+        return self.takeover.handle(UpgradeFailed(UpgradeCalledOff(text)))
+
     def _takeover_lost(self, takeover: Takeover, now: float) -> list[Effect]:
-        self._met_epoch = max(self._met_epoch, takeover.seen_epoch)
-        self.known_epoch = max(self.known_epoch, self._met_epoch)
+        self._epochs.met = max(self._epochs.met, takeover.seen_epoch)
+        self.known_epoch = max(self.known_epoch, self._epochs.met)
         self.takeover = None
+        self._upgrading.at = None
         self.state = State.FOLLOWING
         self.follower.retry(now)
         return [self._tell_role("another replica was faster")]
@@ -386,8 +487,9 @@ class Replica:
     def _become_primary(self, takeover: Takeover, now: float, wall_us: int) -> list[Effect]:
         place = self._place
         self.takeover = None
+        self._upgrading = Upgrading()
         self.state = State.PRIMARY
-        self.known_epoch = max(takeover.epoch, self._seen_epoch)  # a later one that was seen: the fence will tell
+        self.known_epoch = max(takeover.epoch, self._epochs.seen)  # a later one that was seen: the fence will tell
         self.known_primary = self.replica
         self.confirmed_lsn = place.lsn
         self._forget_completed()
@@ -409,6 +511,7 @@ class Replica:
             tables=self.tables,
             owners=self.owners,
             activity_processes=self._activity_processes,
+            generation_lsn=place.generation.lsn,
         )
         self.primary.digest = place.digest
         told = TellRole(self.role, takeover.epoch, "took over")
@@ -421,8 +524,8 @@ class Replica:
         """Route an event of a replica that recovers, follows or takes over."""
         match event:
             case (
-                LockSeen() | LockTaken() | LockRefused() | SealsLinked() | TailRead() | CutWritten() | HeadSet()
-                | ControlSynced() | ProofAnswered() | CopiesApplied()
+                LockSeen() | LockTaken() | LockRefused() | SealsLinked() | TailRead() | Migrated() | UpgradeFailed()
+                | CutWritten() | HeadSet() | ControlSynced() | ProofAnswered() | CopiesApplied()
             ):  # fmt: skip
                 if self.takeover is None:
                     return []  # late: from an attempt that is over
@@ -457,11 +560,10 @@ class Replica:
             case TakeoverOrdered():
                 return self._takeover_ordered(event)
             case HandoverReceived(handover):
-                self.confirmed_lsn = max(self.confirmed_lsn, handover.lsn)
-                return self._takeover_ordered(TakeoverOrdered(handover.epoch, "switchover"))
+                return self._handed_over(handover)
             case TimerFired():
                 if self.state is not State.FOLLOWING:
-                    return []
+                    return self._migration_overdue(now)
                 return self.follower.timer_fired(now, self.known_primary, self.known_epoch)
             case CheckpointWritten(lsn, name):
                 return self.follower.checkpoint_written(lsn, name)
@@ -494,7 +596,7 @@ class Replica:
             ):  # fmt: skip
                 return [self._role_packet(conn)]
             case QueriesReceived(conn, stale, ids, messages):
-                if stale and self.state is not State.RECOVERING:
+                if stale and self.state is not State.RECOVERING and not self.upgrade:
                     return [RunQueries(conn, ids, messages, stale)]
                 return [self._role_packet(conn)]
             case QueriesAnswered(conn, ids, answers):
@@ -514,12 +616,12 @@ class Replica:
         return [self._tell_role("recovered"), *self._maybe_follow()]
 
     def _primary_seen(self, seen: PrimarySeen) -> list[Effect]:
-        if seen.replica == self.replica or (seen.epoch < self._seen_epoch and not self.safeguards.claims_bounded):
+        if seen.replica == self.replica or (seen.epoch < self._epochs.seen and not self.safeguards.claims_bounded):
             return []
-        moved = (seen.epoch, seen.replica) != (self._seen_epoch, self.known_primary)
+        moved = (seen.epoch, seen.replica) != (self._epochs.seen, self.known_primary)
         news = moved or seen.client_address != self.known_address
-        self._seen_epoch = seen.epoch
-        self.known_epoch = max(self._met_epoch, seen.epoch)  # a lower one: the lock knew none of the one before
+        self._epochs.seen = seen.epoch
+        self.known_epoch = max(self._epochs.met, seen.epoch)  # a lower one: the lock knew none of the one before
         self.known_primary, self.known_address = seen.replica, seen.client_address
         told: list[Effect] = [self._role_packet(conn) for conn in sorted(self._clients)] if news else []
         left = self.follower.leave() if moved else []
@@ -598,7 +700,7 @@ class Replica:
         assert (self.primary is not None) <= (self.state in (State.PRIMARY, State.STOPPED))
         assert self.state is not State.PRIMARY or self.primary is not None
         assert self._pending_takeover is None or self.follower.reading
-        assert self._seen_epoch <= self.known_epoch
+        assert self._epochs.seen <= self.known_epoch
         assert len(self.deaths) <= DEATHS_MAX
         self.follower.check_invariants()
         if self.primary is not None:

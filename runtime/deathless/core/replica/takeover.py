@@ -1,8 +1,9 @@
 """The takeover, step by step (design 0003, "Takeover"): the order is the safety argument.
 
     LOOKING -> TAKING -> SEALING -> READING -> CUTTING -> SETTING_HEAD -> OPENING -> PROVING -> APPLYING -> DONE
-       |          |                                            |                                |
-       '-> LOST <-'                                            '----------> LOST <--------------'
+       |          |                    |  ^                    |                                |
+       '-> LOST <-'             MIGRATING-'                    '----------> LOST <--------------'
+                        (of an upgrade) '--failed--> LOST
     (TAKING --refused--> LOOKING, at most REFUSALS_MAX times)
 
 1 take or steal the lock and raise epoch in one transaction; 2 seal every epoch from head to ours - 1; 3 only now read,
@@ -14,6 +15,12 @@ the look. Often nobody was faster: a primary that hands over lets go of the lock
 looks again; a successor shows there by its higher epoch. LOST is no failure: somebody else took over; the replica
 begins again as a follower, in a new process once it had taken the lock, since its epoch is then spent.
 
+Of an upgrade (design 0026), step 4 is to make of the state what other code goes on with, and to write its checkpoint
+and the record UPGRADED, which is the one frame behind the cut; it is done only where the log, read under the lock, ends
+at the place that the hand-over named, with nothing unconfirmed. Step 5 is then what commits the upgrade. Where anything
+before it fails, or takes too long, the lock is let go of, and a replica of the code of before goes on. Once the request
+to set head may have left, there are two ways only: head is ours, or the lock is another's.
+
 Does not: decide when to try (detection does). Imports core, codec, base.
 """
 
@@ -24,16 +31,18 @@ from typing import assert_never
 
 import msgspec
 
-from deathless.base.errors import Deposed
+from deathless.base.errors import DeathlessError, Deposed, UpgradeCalledOff
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import FrameKind, Opening
 from deathless.core.effects import (
     ApplyCopies,
     Effect,
     LinkSeals,
+    Migrate,
     Prove,
     ReadLock,
     ReadTail,
+    ReleaseLock,
     RemoveUnread,
     SetHead,
     StopReplica,
@@ -49,9 +58,12 @@ from deathless.core.events import (
     LockRefused,
     LockSeen,
     LockTaken,
+    Migrated,
     ProofAnswered,
     SealsLinked,
     TailRead,
+    TailSummary,
+    UpgradeFailed,
 )
 
 
@@ -62,6 +74,7 @@ class Step(enum.Enum):
     TAKING = "taking"
     SEALING = "sealing"
     READING = "reading"
+    MIGRATING = "migrating"
     CUTTING = "cutting"
     SETTING_HEAD = "setting head"
     OPENING = "opening"
@@ -81,6 +94,8 @@ TakeoverEvent = (
     | LockRefused
     | SealsLinked
     | TailRead
+    | Migrated
+    | UpgradeFailed
     | CutWritten
     | HeadSet
     | ControlSynced
@@ -95,9 +110,12 @@ class Takeover:
     Args:
         suspected_epoch: the epoch whose primary is thought gone; a higher one in the lock ends the attempt.
         confirmed_lsn: the highest lsn that this or any reachable replica knows confirmed.
+        upgrade_at: lsn at which the primary handed over to an upgrade; None: this is none.
     """
 
-    def __init__(self, *, suspected_epoch: int, confirmed_lsn: int, safeguards: Safeguards) -> None:
+    def __init__(
+        self, *, suspected_epoch: int, confirmed_lsn: int, safeguards: Safeguards, upgrade_at: int | None = None
+    ) -> None:
         self.step = Step.LOOKING
         self.epoch = 0
         self.head = 0
@@ -108,6 +126,7 @@ class Takeover:
         self._refusals = 0
         self._revision = 0  # of the lock store, when it set our head
         self._suspected_epoch = suspected_epoch
+        self._upgrade_at = upgrade_at
         self._safeguards = safeguards
 
     def begin(self) -> list[Effect]:
@@ -135,7 +154,16 @@ class Takeover:
             case TailRead(tail):
                 self._expect(Step.READING)
                 self.last_lsn = tail.last_lsn
+                if self._upgrade_at is not None:
+                    return self._migrate(tail, self._upgrade_at)
                 return self._cut() if self._safeguards.cut_before_head else self._set_head()
+            case Migrated(lsn):
+                self._expect(Step.MIGRATING)
+                self.last_lsn = lsn
+                return self._cut()
+            case UpgradeFailed(error):
+                self._expect(Step.MIGRATING)
+                return self._let_go(error)
             case CutWritten():
                 self._expect(Step.CUTTING)
                 if not self._safeguards.unread_after_proof:
@@ -189,6 +217,25 @@ class Takeover:
         self.step = Step.SEALING
         first = max(head, 1) if self._safeguards.seal_every_epoch else max(epoch - 1, 1)
         return [LinkSeals(first, epoch - 1)]
+
+    def _migrate(self, tail: TailSummary, upgrade_at: int) -> list[Effect]:
+        """Go on only where everything is confirmed, and the log ends where the hand-over said.
+
+        Else somebody led meanwhile, or the primary went on: the former code has to run what it wrote.
+        """
+        if (tail.copies or tail.last_lsn != upgrade_at) and self._safeguards.upgrade_confirmed_only:
+            return self._let_go(
+                UpgradeCalledOff(
+                    f"the log ends at lsn {tail.last_lsn}, with {tail.copies} frames that are not confirmed; "
+                    f"the primary handed over at lsn {upgrade_at}"
+                )
+            )
+        self.step = Step.MIGRATING
+        return [Migrate(self.epoch)]
+
+    def _let_go(self, error: DeathlessError) -> list[Effect]:
+        self.step = Step.LOST
+        return [ReleaseLock(), StopReplica(error)]
 
     def _cut(self) -> list[Effect]:
         self.step = Step.CUTTING

@@ -5,7 +5,7 @@ reaches, and an epoch that nobody was ever given.
 
     applied lsn   one per sender, replaced by the same worker's next word, also by a lower one; a later worker that
                   finds less takes nothing back. Gone with the sender's process, and once that was unheard for CLAIM_S
-    epoch         above the lock's: asked of the lock, once for a pair of sender and epoch, again after ASK_AGAIN_S
+    epoch         above the lock's: asked of the lock, once for a pair of sender and epoch, again after ASK_LOCK_AGAIN_S
                   DOUBTED --answer: not above any more, and held by the sender--> believed
                      |  '--answer: still above, or another's--> DENIED, until the lock says otherwise
                      '--no answer for UNANSWERED_S--> believed until there is one
@@ -22,7 +22,7 @@ from typing import Final
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 
 CLAIM_S: Final = 5.0  # a claim counts for so long after its sender was last heard
-ASK_AGAIN_S: Final = 1.0  # the lock is asked about the same sender and epoch no sooner
+ASK_LOCK_AGAIN_S: Final = 1.0  # the lock is asked about the same sender and epoch no sooner
 UNANSWERED_S: Final = 1.0  # without an answer of the lock a claim is believed after this
 
 
@@ -126,9 +126,9 @@ class Claims:
         """Is the lock to be asked now? True once for each time; `lock_answered` brings what it says."""
         if not self._safeguards.claims_bounded:
             return False
-        if self._asked_at is not None and now - self._asked_at < ASK_AGAIN_S:
+        if self._asked_at is not None and now - self._asked_at < ASK_LOCK_AGAIN_S:
             return False  # the answer to the one before is awaited
-        due = [q for q in self._questions.values() if q.asked_at is None or now - q.asked_at >= ASK_AGAIN_S]
+        due = [q for q in self._questions.values() if q.asked_at is None or now - q.asked_at >= ASK_LOCK_AGAIN_S]
         for question in due:
             question.asked_at = now
         if due or self.lock_epoch is None:

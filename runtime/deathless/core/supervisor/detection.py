@@ -224,11 +224,12 @@ class Detector:
         """
         own = self.reports.get(self.replica)
         if own is None or own.role not in ("standby", "checkpointer") or own.state != WorkerState.RUNNING:
-            self._since = None
+            self._since = self._taking_since = None
             return None
         cause = self._find_cause(now, upstream_age_s, lock_answers_s)
         if not cause:
             self._cause, self._since, self._tries = "", None, 0
+            self._taking_since = None  # what was waited for is over: the next takeover has its own time
             return None
         kind = cause.partition(":")[0]
         if kind != self._cause:

@@ -142,6 +142,10 @@ class StopOrdered(msgspec.Struct, frozen=True, tag=True):
     """An orderly stop; what is admitted is confirmed and answered first."""
 
 
+class CodeNotKept(msgspec.Struct, frozen=True, tag=True):
+    """The worker's code is not the log's, and the log's is not there to go on with."""
+
+
 class RestartOrdered(msgspec.Struct, frozen=True, tag=True):
     """An operator wants another worker: this one stops in order, and one that stays stopped is started."""
 
@@ -166,4 +170,5 @@ Event = (
     | Superseded
     | StopOrdered
     | RestartOrdered
+    | CodeNotKept
 )

@@ -38,7 +38,7 @@ from typing import Final, assert_never
 import msgspec
 
 from deathless.base.errors import Diverged as DivergedError
-from deathless.base.errors import LogTruncated, OtherSupervisor, Parked
+from deathless.base.errors import GenerationEnded, LogTruncated, OtherSupervisor, Parked, UpgradeRequired
 from deathless.base.limits import END_S, STOP_MAX_S, Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.supervisor.departure import Leave
@@ -64,6 +64,7 @@ from deathless.core.supervisor.effects import (
 )
 from deathless.core.supervisor.events import (
     Begun,
+    CodeNotKept,
     Event,
     Fenced,
     HeartbeatDue,
@@ -110,6 +111,9 @@ FINAL_CODES: Final = frozenset(
 )
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
+FOLLOWED_CODES: Final = frozenset({GenerationEnded.code, UpgradeRequired.code})
+"""A worker of kept code ends with these where the log is of other code by now; its host goes on with that, if kept."""
+
 
 class State(enum.StrEnum):
     """See the module."""
@@ -133,6 +137,7 @@ class Settings:
     instance: str = ""  # which of several that call themselves this replica; empty: there is one at a time
     has_ingress: bool = False  # a process of its own serves HTTP
     promote_checkpointer: str = "WhenAlone"
+    follows_code: bool = False  # its host looks whether other code that the log is of is kept, and goes on with it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,6 +271,8 @@ class SupervisorMachine:
                 self._order_stop(now)
             case RestartOrdered():
                 self._restart_worker(now)
+            case CodeNotKept():
+                self._code_is_not_kept()
             case _:
                 assert_never(event)
         return effects
@@ -466,8 +473,8 @@ class SupervisorMachine:
         if words is not None and self._is_final(words.code, role, now):
             if not self._log_lacks.waits_for_claim(role, self.report.lsn):
                 child.start_at = None
-            self._set_condition(words.code, words.text)
-            self._note("error", "worker needs an operator", code=words.code, why=words.text)
+            if not self._follows(life):
+                self._needs_operator(words.code, words.text)
         elif words is not None and words.code == DivergedError.code:
             self._worker_diverged(words.text, now)
         if self.hold.held:
@@ -476,8 +483,24 @@ class SupervisorMachine:
             child.start_at = None
         elif not self.hold.held:
             why = words.text if words is not None else "killed"
-            self._note("warning", "worker ended", exit_code=life.exit_code, why=why, again_in_s=child.delay_s)
+            level = "info" if self._follows(life) else "warning"
+            self._note(level, "worker ended", exit_code=life.exit_code, why=why, again_in_s=child.delay_s)
         self._do(LookAgain())
+
+    def _follows(self, life: WorkerLife) -> bool:
+        """Did the worker end because the log is of other code by now, which may be kept?"""
+        code = life.last_words.code if life.last_words is not None else ""
+        return self.settings.follows_code and code in FOLLOWED_CODES and not life.code_is_gone
+
+    def _code_is_not_kept(self) -> None:
+        """The host has found no other code to go on with, before the worker's end was told or behind it."""
+        self.life.code_is_gone = True
+        if self.report.problem == UpgradeRequired.code:
+            self._needs_operator(UpgradeRequired.code, self._told.error)
+
+    def _needs_operator(self, code: str, text: str) -> None:
+        self._set_condition(code, text)
+        self._note("error", "worker needs an operator", code=code, why=text)
 
     def _is_final(self, code: str, role: str, now: float) -> bool:
         """Would a new worker meet the same?"""

@@ -32,6 +32,7 @@ class WorkerLife:
     exit_code: int | None = None  # it is dead
     died_at: float = 0.0
     last_words: Stopping | None = None
+    code_is_gone: bool = False  # that of the log, which it was not: it is not kept
 
     @property
     def dead(self) -> bool:

@@ -89,6 +89,14 @@ class SessionTable:
         """Count of clients' sessions."""
         return len(self._sessions)
 
+    def client(self, session_id: int) -> Session | None:
+        """Give a client's session; None: it is not known, or a peer's."""
+        return self._sessions.get(session_id)
+
+    def of_peer(self, session_id: int) -> bool:
+        """Is this a session of a peer, or our own?"""
+        return session_id in self._peers
+
     def get(self, session_id: int) -> Session | None:
         """Give a session; None: never registered, ended or expired (the caller answers SessionExpired)."""
         return self._sessions.get(session_id) or self._peers.get(session_id)
@@ -173,14 +181,17 @@ class SessionTable:
 
         A reply that is acknowledged already (by a sender that did not wait for it) is not kept.
         """
-        session = self._sessions[session_id]
+        self.keep(self._sessions[session_id], first_seq, replies)
+
+    def keep(self, session: Session, first_seq: int, replies: list[bytes]) -> None:
+        """As `record`, of a session that `accept` gave."""
         end = first_seq + len(replies)
-        assert end <= session.next_seq, f"session {session_id}: reply to seq {end - 1}, which was not accepted"
+        assert end <= session.next_seq, f"session {session.id}: reply to seq {end - 1}, which was not accepted"
         if not replies:
             return
         kept = session.kept
-        assert not kept or kept[-1][0] + len(kept[-1][1]) <= first_seq, f"session {session_id}: a reply comes again"
-        size = sum(map(len, replies))
+        assert not kept or kept[-1][0] + len(kept[-1][1]) <= first_seq, f"session {session.id}: a reply comes again"
+        size = sum(map(len, replies)) if len(replies) > 1 else len(replies[0])
         kept.append((first_seq, replies, size))
         session.reply_bytes += size
         if first_seq <= session.acked:

@@ -42,6 +42,7 @@ from deathless.base.errors import ForeignDirectory, LockUnavailable, LogTruncate
 from deathless.base.storage import Use, waits
 from deathless.codec.untrusted import read_msgpack
 from deathless.codec.witness import Point
+from deathless.engine.file_names import remove_name
 from deathless.engine.log.spare import is_full
 from deathless.engine.ports import FileSystem, Handle, Holder, LockView, ServiceRecord
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -89,7 +90,7 @@ class DirectoryLock:
             for name in self._fs.listing(LOCK_FOLDER):
                 # Left by killed processes of this replica. One that still lives finds no file to link: no answer.
                 if name.startswith((f"t.{self._replica}.", f"t.{self._process}.")):
-                    self._clear(f"{LOCK_FOLDER}/{name}")
+                    remove_name(self._fs, f"{LOCK_FOLDER}/{name}")
             self._put_aside()
 
     def view(self) -> LockView:
@@ -295,16 +296,6 @@ class DirectoryLock:
                 self._fs.sync(handle)
         finally:
             self._fs.close(handle)
-
-    def _clear(self, path: str) -> None:
-        """Remove what is in nobody's way; on a volume that is read-only just now it stays."""
-        try:
-            self._fs.unlink(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if not waits(error, Use.ROOM):
-                raise
 
     def _put_aside(self) -> None:
         try:

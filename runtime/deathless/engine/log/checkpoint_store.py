@@ -137,6 +137,15 @@ class CheckpointStore:
         self._sync_folder()
         return name
 
+    def write_first(self, snapshot: Snapshot) -> None:
+        """Write the checkpoint that a generation of the code begins with, and read it back. It needs no mark.
+
+        Raises: as `write` and `verify`.
+        """
+        name = self.write(snapshot)
+        if self._safeguards.verify_first_checkpoint:
+            self.read_back(name)
+
     def names(self, *, announced_only: bool = True) -> list[CheckpointName]:
         """The checkpoints that a listing shows, newest first. A hint: one that is missing costs only time."""
         try:
@@ -163,15 +172,25 @@ class CheckpointStore:
         Only another process than the writer's may call it. The caller has compared lsn and chain with its own.
         Raises: CorruptCheckpoint, NewerFormat: it does not count. FileNotFoundError. OSError: stop.
         """
+        head = self.read_back(name)
+        self._mark(name, VERIFIED)
+        return head
+
+    def read_back(self, name: str) -> Head:
+        """Read a checkpoint, all of it, through a fresh descriptor. Raises: as `verify`."""
         with self._reader(name) as read:
             head, _ = self._verify(read)
         self._check_name(name, head.lsn, head.chain)
-        self._mark(name, VERIFIED)
         return head
 
     def verified(self, name: str) -> bool:
         """Has another process read the checkpoint back?"""
         return not self._safeguards.verify_checkpoint or self._fs.exists(f"{CHECKPOINT_FOLDER}/{name}{VERIFIED}")
+
+    def head(self, name: str) -> Head:
+        """Read what a checkpoint says of itself alone. Raises: CorruptCheckpoint, NewerFormat, OSError."""
+        with self._reader(name) as read:
+            return codec.read_head(read)
 
     def load(self, name: str) -> Snapshot:
         """Read a checkpoint through a fresh descriptor.
@@ -183,12 +202,15 @@ class CheckpointStore:
         self._check_name(name, snapshot.lsn, snapshot.chain)
         return snapshot
 
-    def load_newest(self, lsn_max: int | None = None, lsn_above: int = -1) -> Snapshot | None:
-        """Read the newest announced checkpoint that reads back well; None: there is none.
+    def load_newest(
+        self, lsn_max: int | None = None, lsn_above: int = -1, *, fits: Callable[[Head], bool] | None = None
+    ) -> Snapshot | None:
+        """Read the newest announced checkpoint that fits and reads back well; None: there is none.
 
         Args:
             lsn_max: newer ones are passed over; None: none is.
             lsn_above: those at or below do not count any more (a later Rebased record made them useless).
+            fits: asked with what each says of itself; one that does not fit is passed over. None: all do.
 
         Raises: NewerFormat, OSError.
         """
@@ -196,7 +218,17 @@ class CheckpointStore:
             if (lsn_max is not None and each.lsn > lsn_max) or each.lsn <= lsn_above:
                 continue
             with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
-                return self.load(each.name)
+                if fits is None or fits(self.head(each.name)):
+                    return self.load(each.name)
+        return None
+
+    def load_at(self, lsn: int, chain: bytes) -> Snapshot | None:
+        """Read the checkpoint of just this place, announced or not; None: it is not there, or does not read back well.
+
+        Raises: NewerFormat, OSError.
+        """
+        with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
+            return self.load(checkpoint_name(lsn, chain))
         return None
 
     def floor(self) -> int:

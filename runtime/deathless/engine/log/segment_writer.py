@@ -14,6 +14,8 @@ and nowhere else.
   to its end: an error of an earlier write-back is reported to that descriptor or to none.
 - roll: next file created, allocated and synced, folder synced, ROLL frame written and synced in the old file, and only
   then frames in the new one. So a ROLL frame always leads to a file that is there.
+- prepared: once an epoch has written as much as that takes, a file filled with zeros is made ahead of time, and rolled
+  to as soon as it is there (`prepared`). Behind what was filled the file grows as any other, until there is the next.
 - reserve: space is allocated in steps before messages are run; "no space" is an answer here, not an error. Two blocks
   behind every reservation stay free, for the ROLL frame and for one CONFIRM frame, so that a full disk does not keep
   a primary from confirming. Without a spare nothing is reserved: the next takeover must fit. A file asks for as much
@@ -29,7 +31,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -48,6 +50,7 @@ from deathless.codec.frames import (
     encode_frame,
     padded,
 )
+from deathless.engine.log.prepared import PreparedSegment
 from deathless.engine.log.segment_scan import LOG_FOLDER, segment_path
 from deathless.engine.log.spare import Spare
 from deathless.engine.ports import FileSystem, Handle
@@ -67,6 +70,14 @@ class WriterState(enum.Enum):
     FAILED = "failed"
 
 
+class OpenFile(NamedTuple):
+    """The file being written."""
+
+    handle: Handle
+    path: str
+    filled: int = 0  # bytes of it that were filled ahead of time
+
+
 class SegmentWriter:
     """The one writer of one epoch's files.
 
@@ -75,16 +86,24 @@ class SegmentWriter:
         limits: sizes of segments and allocations.
         spare: this replica's spare segment.
         safeguards: all on, but in tests.
+        prepared: the next file made ahead of time; None: there is never one.
     """
 
-    def __init__(self, fs: FileSystem, limits: Limits, spare: Spare, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        limits: Limits,
+        spare: Spare,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+        prepared: PreparedSegment | None = None,
+    ) -> None:
         self._fs = fs
         self._limits = limits
         self._spare = spare
+        self._prepared = prepared or PreparedSegment(fs, "", 0, None, "")
         self._safeguards = safeguards
         self._state = WriterState.IDLE
-        self._handle = Handle(-1)
-        self._path = ""
+        self._file = OpenFile(Handle(-1), "")
         self._incarnation = 0
         self._offset = 0  # of the next frame in the file, bytes
         self._allocated = 0  # bytes of the file that have their space; Invariant: _offset <= _allocated
@@ -116,11 +135,12 @@ class SegmentWriter:
         self._create_first(epoch, blocks + BLOCK + SLACK)
         self.epoch, self.roll, self._incarnation = epoch, 0, incarnation
         self._offset = self._index = 0
+        self._prepared.begin()
         self._lsn, self._chain = base.lsn, ChainHash(base.chain)
         with self._failing():
             self._write_first(cut, base.lsn, copies)
             if self._safeguards.sync_copies:
-                self._fs.sync(self._handle)
+                self._fs.sync(self._file.handle)
             if self._safeguards.sync_folder:
                 self._fs.sync_folder(LOG_FOLDER)
         self.confirmed = self._confirmed_written = base.lsn
@@ -137,10 +157,19 @@ class SegmentWriter:
         if self._safeguards.keep_spare and not self._spare.prepare():
             return False
         # While a frame waits for its sync the file grows beyond its size rather than rolls.
-        full = self._offset + size + ROLL_ROOM > self._limits.segment_bytes_max
-        if full and self._index > 0 and not self._written:
+        end = self._offset + size
+        may_roll = self._index > 0 and not self._written and end + SLACK > self._file.filled
+        if may_roll and (end + ROLL_ROOM > self._limits.segment_bytes_max or self._may_roll_early(size)):
             return self._roll(size)
-        return self._grow(self._offset + size + SLACK)
+        return self._grow(end + SLACK)
+
+    def _may_roll_early(self, size: int) -> bool:
+        """Is there a file filled ahead of time that takes a frame of so many bytes? Where there is none, order one."""
+        prepared = self._prepared
+        if not prepared.due(self._offset):
+            return False
+        prepared.order(self._offset)
+        return prepared.ready and size + SLACK <= prepared.size
 
     def append(
         self, kind: int, payload: bytes, *, first_lsn: int, count: int, confirmed_lsn: int
@@ -166,11 +195,11 @@ class SegmentWriter:
         end = self._offset + padded(HEADER_BYTES + len(payload)) + kept
         # Control frames need no reservation: a confirming primary must not hang on the spare.
         if end > self._allocated and (kind == FrameKind.DATA or not self._grow(end)):
-            raise OutOfSpace(f"{self._path}: no room reserved for a frame of {len(payload)} bytes")
+            raise OutOfSpace(f"{self._file.path}: no room reserved for a frame of {len(payload)} bytes")
         frame, raw = self._encode(kind, payload, first_lsn, count, confirmed_lsn)
         data = raw + bytes(padded(len(raw)) - len(raw))
         try:
-            self._fs.write(self._handle, self._offset, data)
+            self._fs.write(self._file.handle, self._offset, data)
         except BaseException:
             self._fail()
             raise
@@ -180,6 +209,8 @@ class SegmentWriter:
         self._index += 1
         self._lsn, self._chain = frame.last_lsn, frame.chain
         self._confirmed_written = max(self._confirmed_written, confirmed_lsn)
+        if self._offset <= self._file.filled // 2 < self._offset + len(data):
+            self._prepared.order(self._offset)  # the next one, in time
         return frame, raw
 
     def sync(self) -> None:
@@ -190,7 +221,7 @@ class SegmentWriter:
         self._check_open()
         if self._safeguards.sync_before_release:
             try:
-                self._fs.sync(self._handle)
+                self._fs.sync(self._file.handle)
             except BaseException:
                 self._fail()
                 raise
@@ -207,8 +238,8 @@ class SegmentWriter:
     def _close_file(self) -> None:
         if self._safeguards.give_back_space and self._allocated > self._offset:
             with contextlib.suppress(OSError):  # zeros that nobody wrote: a file that keeps them is as good
-                self._fs.truncate(self._handle, self._offset)
-        self._fs.close(self._handle)
+                self._fs.truncate(self._file.handle, self._offset)
+        self._fs.close(self._file.handle)
 
     def _create_first(self, epoch: int, size: int) -> None:
         """Make the epoch's first file with `size` bytes of space, of the spare where there is no other room."""
@@ -226,14 +257,15 @@ class SegmentWriter:
                 raise storage_error(error) or error from error
             self._fail()
             raise
-        self._handle, self._path = handle, path
+        self._file = OpenFile(handle, path)
 
     def _of_spare(self, path: str, size: int) -> Handle:
         """Turn the spare into the file. Raises: OutOfSpace; OSError."""
         self._spare.prepare()
         found = self._spare.link_as(path)
         handle = self._fs.create(path) if found is None else found
-        self._handle, self._allocated = handle, self._fs.size(handle)
+        self._allocated = self._fs.size(handle)
+        self._file = OpenFile(handle, path)
         if self._allocated > size and self._safeguards.give_back_space:
             self._fs.truncate(handle, size)
             self._allocated = size
@@ -263,7 +295,7 @@ class SegmentWriter:
 
     def _flush(self, parts: list[bytes]) -> None:
         data = b"".join(parts)
-        self._fs.write(self._handle, self._offset, data)
+        self._fs.write(self._file.handle, self._offset, data)
         self._offset += len(data)
         parts.clear()
 
@@ -309,10 +341,11 @@ class SegmentWriter:
 
     def _allocate(self, end: int) -> bool:
         try:
-            self._fs.allocate(self._handle, self._allocated, end - self._allocated)
+            self._fs.allocate(self._file.handle, self._allocated, end - self._allocated)
         except OSError as error:
             if waits(error, Use.ROOM):
-                return False
+                # What was made ahead of time only saves time: its space is for whoever needs it.
+                return self._prepared.free() and self._allocate(end)
             self._fail()
             raise
         self._allocated = end
@@ -324,8 +357,13 @@ class SegmentWriter:
         if not self._safeguards.roll_file_first:
             self._append_roll()
         with self._failing():
-            allocated = max(size + SLACK, self._limits.allocate_bytes)
-            handle = self._create_allocated(path, allocated)
+            allocated = filled = 0
+            prepared, handle = self._prepared, None
+            if size + SLACK <= prepared.size:
+                handle, allocated, filled = prepared.link_as(path), prepared.size, prepared.size
+            if handle is None:
+                allocated, filled = max(size + SLACK, self._limits.allocate_bytes), 0
+                handle = self._create_allocated(path, allocated)
             if handle is None:
                 return False
             self._fs.sync(handle)
@@ -334,8 +372,9 @@ class SegmentWriter:
         if self._safeguards.roll_file_first:
             self._append_roll()
         self._close_file()
-        self._handle, self._path, self._allocated = handle, path, allocated
+        self._file, self._allocated = OpenFile(handle, path, filled), allocated
         self.roll += 1
+        prepared.rolled(self._offset)
         self._offset = self._index = 0
         return True
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from deathless.base.storage import Trouble, Use, trouble_of, waits
 from deathless.codec.frames import BLOCK
+from deathless.engine.file_names import keep_only
 from deathless.engine.ports import FileSystem, Handle
 
 LEAST_BYTES: Final = 8 * BLOCK
@@ -124,10 +125,7 @@ class Spare:
             self._own = False
             return None
         self._own = False
-        with contextlib.suppress(FileNotFoundError):  # likewise
-            self._fs.unlink(self._path)
-        self._fs.sync_folder(self._folder)
-        return self._fs.open(path, write=True)
+        return keep_only(self._fs, path, self._path)
 
     def recheck(self) -> None:
         """Look whether it still stands: a helper process of this replica may have given it up. Raises: OSError."""

@@ -14,6 +14,7 @@ Layout, below the shared directory:
     log/e000000000003.r000000.seg    segment: epoch 3, file 0 (codec.frames)
     seal/000000000002                epoch 2 is closed; linked, never removed
     replicas/<replica>/spare         spare segment;  replicas/<replica>/seal   empty; its seals are links of it
+    replicas/<replica>/prepared.*    the next segment, filled with zeros ahead of time
 
 Guarantees (design 0003, "The log", I1, I6, I8): see each module. Seals stand durably when `link_seals` returns.
 Collection
@@ -33,17 +34,19 @@ import msgspec
 
 from deathless.base.errors import Closed, Internal, LogTruncated, StoreOlderThanLog
 from deathless.base.limits import Limits
-from deathless.codec.frames import Cut, Frame, segment_name
+from deathless.codec.frames import BLOCK, Cut, Frame, segment_name
 from deathless.engine.log.overview import newest_opening
+from deathless.engine.log.prepared import PreparedSegment
 from deathless.engine.log.reader import LogReader
 from deathless.engine.log.route import Identity, listed_segments
 from deathless.engine.log.segment_scan import LOG_FOLDER, segment_path
 from deathless.engine.log.segment_writer import SegmentWriter
 from deathless.engine.log.spare import Spare
-from deathless.engine.ports import FileSystem, Tail
+from deathless.engine.ports import FileSystem, SegmentMaker, Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 
 SEAL_FOLDER: Final = "seal"
+PREPARED_BYTES: Final = 16 << 20  # a takeover looks through what of such a file is still zeros
 ROLLS_END: Final = 1 << 32  # above every roll of an epoch
 
 
@@ -62,6 +65,8 @@ class ShardLog:
         identity: whose log it must be; None: anyone's (a first start knows it only after `create_service`).
         safeguards: all on, but in tests.
         instance: which of several that call themselves this replica; empty: there is one at a time.
+        maker: fills segments ahead of time; None: there are none of these.
+        nonce: that no other process of this replica ever has, where there is a maker.
     """
 
     def __init__(
@@ -73,6 +78,8 @@ class ShardLog:
         safeguards: Safeguards = ALL_SAFEGUARDS,
         *,
         instance: str = "",
+        maker: SegmentMaker | None = None,
+        nonce: str = "",
     ) -> None:
         self._fs = fs
         self._safeguards = safeguards
@@ -81,7 +88,12 @@ class ShardLog:
         self._adopted_through = identity.adopted_through if identity is not None else 0
         self._kept = (0, 0)  # epoch and roll of the newest file before our epoch that our cut or our copies are from
         self._spare = Spare(fs, replica, limits.spare_bytes, instance=instance)
-        self._writer = SegmentWriter(fs, limits, self._spare, safeguards)
+        size = min(PREPARED_BYTES, limits.segment_bytes_max // 4 // BLOCK * BLOCK)
+        self._prepared = PreparedSegment(fs, replica, size, maker, nonce)
+        self._writer = writer = SegmentWriter(fs, limits, self._spare, safeguards, self._prepared)
+        # See the port. The writer's own, because each frame passes through them. `reserve` says False as well while
+        # there is no space for a spare: the next takeover must fit (I8).
+        self.reserve, self.append, self.sync = writer.reserve, writer.append, writer.sync
 
     @property
     def spare(self) -> Spare:
@@ -97,6 +109,7 @@ class ShardLog:
             self._fs.make_folder(folder)
         with contextlib.suppress(FileExistsError):
             self._make_seal_source()
+        self._prepared.clear()
         return self._spare.prepare()
 
     def check_head(self, head: int) -> Cut:
@@ -157,23 +170,6 @@ class ShardLog:
         self._writer.begin(epoch, cut, tail.position, [frame for frame, _ in tail.unconfirmed], incarnation)
         copied = tail.unconfirmed[-1][0].epoch if tail.unconfirmed else 0
         self._kept = (copied, ROLLS_END) if copied else (tail.position.epoch, tail.position.roll)
-
-    def reserve(self, size: int) -> bool:
-        """See the port. False as well while there is no space for a spare: the next takeover must fit (I8)."""
-        return self._writer.reserve(size)
-
-    def append(
-        self, kind: int, payload: bytes, *, first_lsn: int, count: int, confirmed_lsn: int
-    ) -> tuple[Frame, bytes]:
-        """See the port. A frame without messages needs no reservation.
-
-        Raises: OutOfSpace when there is no room (nothing was written). Closed; Internal. OSError: stop.
-        """
-        return self._writer.append(kind, payload, first_lsn=first_lsn, count=count, confirmed_lsn=confirmed_lsn)
-
-    def sync(self) -> None:
-        """See the port."""
-        self._writer.sync()
 
     def last_place(self) -> tuple[int, int]:
         """See the port."""

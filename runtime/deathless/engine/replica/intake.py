@@ -106,7 +106,7 @@ class Intake:
 
     def refusal(self, hello: Hello) -> DeathlessError | None:
         """Why this connection is refused: a follower with another fingerprint would not compute what we do (I6)."""
-        return self._engine.follower_refusal(hello.fingerprint) if hello.kind == "follower" else None
+        return self._engine.applying.follower_refusal(hello.fingerprint) if hello.kind == "follower" else None
 
     def packets(self, conn: ev.Conn, packets: Packets) -> None:
         """All packets of one buffer of an accepted connection; call `drained` once every readable socket was read.
@@ -147,14 +147,13 @@ class Intake:
         self.deliver()
 
     def _check_sender(self, conn: ev.Conn, batch: Batch) -> None:
-        session = self._engine.shard.sessions.get(batch.run.session)
-        if session is not None and session.peer and conn not in self._peers:
+        if conn not in self._peers and self._engine.shard.sessions.of_peer(batch.run.session):
             raise Unauthorized(f"session {batch.run.session} is another service's; say HELLO as kind {PEER!r}")
 
     def drained(self) -> None:
         """Every socket that was readable has been read: form a frame."""
-        self.deliver()
-        self._engine.post(ev.BuffersDrained())
+        batches, self._batches, self._bytes = self._batches, [], 0
+        self._engine.batches_received(batches)
 
     def upstream(self, packets: Packets) -> None:
         """All packets of one buffer from the primary; frames in a row are applied together."""
@@ -172,7 +171,7 @@ class Intake:
             elif kind == Type.REFUSED:
                 refused = decode_struct(Refused, body)
                 if refused.code == UpgradeRequired.code:  # everything else may pass: it is asked again
-                    engine.post(ev.Failed(UpgradeRequired(refused.text)))
+                    engine.post(ev.Failed(engine.applying.refused(refused.text)))
             elif kind == Type.HANDOVER:
                 engine.post(ev.HandoverReceived(decode_struct(Handover, body)))
         if frames:

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from deathless.base.errors import DeathlessError
-from deathless.codec.frames import Run
+from deathless.codec.frames import Frame, Run
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
-from deathless.codec.snapshot import Snapshot, UnknownRecord
+from deathless.codec.snapshot import Head, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.witness import Point
 from deathless.core import events as ev
@@ -138,12 +138,23 @@ class Activities(Protocol):
 class Checkpoints(Protocol):
     """Checkpoints, written, read back and counted by helpers."""
 
-    def load_newest(self) -> Snapshot | None:
-        """The newest checkpoint that reads back well; None: there is none."""
+    def load_newest(self, fits: Callable[[Head], bool]) -> Snapshot | None:
+        """The newest announced checkpoint that fits and reads back well; None: there is none."""
+        ...
+
+    def load_at(self, lsn: int, chain: bytes) -> Snapshot | None:
+        """The checkpoint of just this place, announced or not; None: there is none, or it does not read back well."""
         ...
 
     def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
         """Copy the state, which is that at `lsn`, and write it in a helper; `done` (lsn, name) once it is linked."""
+        ...
+
+    def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
+        """Write the first checkpoint of a generation and read it back; `done` with what went wrong, "" if nothing did.
+
+        It is not announced: head's cut names it.
+        """
         ...
 
     def verify(self, name: str, done: Callable[[bool], None]) -> None:
@@ -158,6 +169,29 @@ class Checkpoints(Protocol):
         """Have a helper look which announced checkpoints were read back and lie on the log of this head.
 
         `done` gets their lsns, ascending; none where the helper failed. Asked again meanwhile, it does nothing more.
+        """
+        ...
+
+
+class Former(Protocol):
+    """The former code of a service that is upgraded: it runs the log on, in a process of its own, until the cut.
+
+    Both calls before `migrated` only order; what fails in them is told by `migrated`.
+    """
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Have it begin with a checkpoint of its own."""
+        ...
+
+    def apply(self, frame: Frame) -> None:
+        """Have it run a confirmed frame."""
+        ...
+
+    def migrated(self, done: Callable[[Snapshot | DeathlessError], None]) -> None:
+        """Give what the new code goes on with of the state behind all of that, or why it can't be given.
+
+        The snapshot has the place, the tables and the generation of before; what is new in it are the state, the
+        invocations, and what else is of the author's types.
         """
         ...
 

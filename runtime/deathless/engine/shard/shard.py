@@ -19,12 +19,13 @@ from itertools import accumulate
 
 import msgspec
 
-from deathless.base.errors import CorruptFrame, Diverged, Internal, NotParked, SessionExpired
+from deathless.base.errors import CorruptFrame, Diverged, Internal, NotParked, SessionExpired, UpgradeRequired
 from deathless.base.ids import SYSTEM_SESSION, ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import Times
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
+from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
 from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
@@ -36,7 +37,7 @@ from deathless.core.tables.keys import KeyTable
 from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.peer_table import PeerTable
 from deathless.core.tables.results import Results
-from deathless.core.tables.sessions import SessionTable
+from deathless.core.tables.sessions import Session, SessionTable
 from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
@@ -66,6 +67,13 @@ class Executed:
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
     spans: list[Span] = field(default_factory=list)  # what is over, for traces
     unknown: list[UnknownRecord] = field(default_factory=list)  # activities that may have been done
+
+    @property
+    def plain(self) -> bool:
+        """Did its messages give replies, and nothing else that leaves this process or is waited for?"""
+        return not (
+            self.registered or self.sent or self.starts or self.stops or self.finished or self.spans or self.unknown
+        )
 
 
 class Shard:
@@ -164,11 +172,20 @@ class Shard:
         lsn = place.lsn + 1
         sessions, executor, messaging = self.sessions, self.executor, self._messaging
         messaging.asked = Asked()
-        execute, rolling_update, record = executor.execute, executor.rolling_update, self._safeguards.record_replies
+        at, end = 0, len(runs)
         executor.open()
         try:
-            for run, messages in runs:
-                session, first_seq, _, count = run
+            while at < end:
+                run, messages = runs[at]
+                session, _, _, count = run
+                known = sessions.get(session) if session else None
+                if known is not None and not known.peer:
+                    calls, senders, at = self._accept(runs, at)
+                    # Right here, and not in a method: how deep the stack is counts (see depth).
+                    done = executor.execute_runs(calls, lsn, place.time_us)
+                    lsn = self._keep(calls, senders, done, lsn, results, digests, rolling)
+                    continue
+                at += 1
                 if session == 0:
                     for message in messages:
                         wrote = self._run_system(message, lsn, results, registered)
@@ -176,32 +193,16 @@ class Shard:
                         rolling.update(message)
                         rolling.update(wrote)
                         lsn += 1
-                    continue
-                known = sessions.get(session)
-                if known is None:
+                elif known is None:
                     gone = session_gone(session)
                     results.append(RunResult(run, [gone] * count))
                     digests.extend([zlib.crc32(gone)] * count)
                     lsn += count
-                    continue
-                if known.peer:
+                else:
                     digests += messaging.run_peer(run, lsn, place.time_us, messages)
                     messaging.take_outputs()
                     results.append(RunResult(run, (), known.history))
-                    rolling.update(rolling_update())
-                    lsn += count
-                    continue
-                sessions.accept(run, place.times.age_us)
-                if count:
-                    replies, columns = execute(session, first_seq, lsn, place.time_us, messages)
-                    if len(replies) != count or len(columns) != count:
-                        raise Internal(f"executor gave {len(replies)} replies to {count} messages")
-                    if record:
-                        sessions.record(session, first_seq, replies)
-                    digests += columns
-                    results.append(RunResult(run, replies))
-                    rolling.update(rolling_update())
-                    messaging.take_outputs()
+                    rolling.update(executor.rolling_update())
                     lsn += count
         finally:
             executor.close()
@@ -209,6 +210,52 @@ class Shard:
         place.due = executor.due()
         place.digest = rolling.digest()
         return results, digests, registered, Digest(place.digest)
+
+    def _accept(
+        self, runs: Sequence[tuple[Run, Sequence[bytes]]], at: int
+    ) -> tuple[list[tuple[Run, Sequence[bytes]]], list[Session], int]:
+        """Take in clients' runs in a row, from index `at` on.
+
+        Returns: those to be executed, the session of each, and the index behind the row.
+        """
+        client, accept, age_us = self.sessions.client, self.sessions.accept, self.place.times.age_us
+        calls: list[tuple[Run, Sequence[bytes]]] = []
+        senders: list[Session] = []
+        for each in runs[at:] if at else runs:
+            run = each[0]
+            if client(run[0]) is None:  # the shard's own, a peer's, or gone
+                break
+            session = accept(run, age_us)
+            at += 1
+            if run[3]:
+                calls.append(each)
+                senders.append(session)
+        return calls, senders, at
+
+    def _keep(
+        self,
+        calls: Sequence[tuple[Run, Sequence[bytes]]],
+        senders: Sequence[Session],
+        done: Sequence[tuple[list[bytes], list[int], bytes]],
+        lsn: int,
+        results: list[RunResult],
+        digests: list[int],
+        rolling: hashlib.blake2b,
+    ) -> int:
+        """Keep what clients' runs gave; the lsn behind them."""
+        keep = self.sessions.keep if self._safeguards.record_replies else None
+        for (run, _), session, (replies, columns, update) in zip(calls, senders, done, strict=True):
+            count = run[3]
+            if len(replies) != count or len(columns) != count:
+                raise Internal(f"executor gave {len(replies)} replies to {count} messages")
+            if keep is not None:
+                keep(session, run[1], replies)
+            digests += columns
+            results.append(RunResult(run, replies))
+            rolling.update(update)
+            lsn += count
+        self._messaging.take_outputs()
+        return lsn
 
     def _run_system(
         self, message: bytes, lsn: int, results: list[RunResult], registered: list[tuple[bytes, int]]
@@ -231,6 +278,9 @@ class Shard:
             return self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
         elif kind == Kind.ORDER and (order := decode_body(Order, body)).command == RETRY:
             return self._retry(order.invocation, lsn)
+        elif kind == Kind.UPGRADED:
+            if not self.first:
+                raise _across(decode_upgraded(body), lsn)
         elif kind == Kind.REBASED:
             pass  # for who reads the log from its beginning: the checkpoint it names is the newest already
         else:
@@ -303,7 +353,9 @@ class Shard:
             start = data.ends[at - 1] if at else 0
             named.append(f"lsn {lsn}: {describe(data.blob[start : data.ends[at]], turns)}")
         if differ:
-            return Diverged(f"{named[0]} gave another state or reply")
+            error = Diverged(f"{named[0]} gave another state or reply")
+            error.lsn = frame.first_lsn + differ[0]
+            return error
         more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
         what = "their states and replies are the same, and what they sent or caused is not"
         return Diverged(f"{'; '.join(named[:NAMED_MAX])}{more}: {what}")
@@ -334,12 +386,20 @@ class Shard:
             results=self.results.snapshot(),
             unknown=self.unknown.snapshot(),
             undelivered=self.undelivered.snapshot(),
+            generation=place.generation,
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Replace everything by a checkpoint's content."""
+    def restore(self, snapshot: Snapshot, *, same_code: bool = True) -> None:
+        """Replace everything by a checkpoint's content.
+
+        Args:
+            snapshot: the checkpoint.
+            same_code: its fingerprint is that of the code that runs here; else what does not fit the code is held.
+
+        Raises: as Executor.restore.
+        """
         self._move_to(snapshot.times)
-        self.executor.restore(snapshot.state, snapshot.invocations)
+        self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
         self.parked = list(snapshot.parked)
@@ -347,10 +407,18 @@ class Shard:
         place = self.place
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
         place.due = self.executor.due()
+        place.generation = snapshot.generation
 
 
 def _nothing_parked(parked: int) -> Retried:
     return Retried(0, error_reply(NotParked.code, NotParked.__name__, f"nothing is parked at lsn {parked}"))
+
+
+def _across(upgraded: Upgraded, lsn: int) -> UpgradeRequired:
+    return UpgradeRequired(
+        f"generation {upgraded.generation} of the code begins at lsn {lsn}: what was run before can't be run on",
+        remedy=f"begin at the checkpoint at lsn {lsn}, with the code of that generation",
+    )
 
 
 def session_gone(session: int) -> bytes:

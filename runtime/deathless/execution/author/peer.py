@@ -95,7 +95,7 @@ class Peer:
         Raises: InvalidUse when the handler is none of the service, or its arguments do not fit.
         """
         spec = self._spec(handler)
-        arguments = _arguments(spec, args, kwargs)
+        arguments = named_arguments(spec, args, kwargs)
         result = cast("type[object]", spec.result_type)
         return ctx.call(self._target, key, spec.name, arguments, result=result, deadline=self._deadline)
 
@@ -113,7 +113,7 @@ class Peer:
         Raises: as `call`.
         """
         spec = self._spec(handler)
-        ctx.fork(self._target, key, spec.name, _arguments(spec, args, kwargs))
+        ctx.fork(self._target, key, spec.name, named_arguments(spec, args, kwargs))
 
     @property
     def _target(self) -> str:
@@ -127,8 +127,16 @@ class Peer:
         return spec
 
 
-def _arguments(spec: HandlerSpec, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Give arguments by name, if they fit."""
+def named_arguments(spec: HandlerSpec, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Give the arguments of a handler by name, if they fit.
+
+    Args:
+        spec: the handler.
+        args: the first ones, in its order.
+        kwargs: the others, by name.
+
+    Raises: InvalidUse.
+    """
     fields = spec.args_type.__struct_fields__
     if len(args) > len(fields):
         raise InvalidUse(f"{spec.name} takes {len(fields)} arguments, not {len(args)}")

@@ -33,6 +33,7 @@ import msgspec
 
 from deathless.base.errors import InvalidService
 from deathless.codec.peer_messages import is_service_name
+from deathless.execution.author.changes import Changes, Versioned
 from deathless.execution.author.schedule import Missed, ScheduleSpec, make_schedule
 from deathless.execution.author.signature import MAPPING, Function, check_state, place, read_activity, read_signature
 from deathless.execution.turn.activity import ActivitySpec, Policy
@@ -59,7 +60,7 @@ class HandlerSpec:
     shared: bool = False  # it runs between the turns of an invocation that holds the key
 
 
-class Service:
+class Service(Versioned):
     """A named kind of entity with typed state, and what can be asked of it.
 
     Args:
@@ -67,13 +68,15 @@ class Service:
         state: a Struct or dataclass whose constructor needs no arguments; what it gives is the state of a key that
             was never used.
         single: the service is one object; whatever key an address names is not looked at.
+        version: the author's number of this code, from 1; a higher one where what stands has to be changed for it
+            (see `migrate` and `changes`).
 
     Raises: InvalidService, as all methods do.
     """
 
     __slots__ = ("_activities", "_birth", "_schedules", "_specs", "name", "single", "state")
 
-    def __init__(self, name: str, *, state: type, single: bool = False) -> None:
+    def __init__(self, name: str, *, state: type, single: bool = False, version: int = 1) -> None:
         if not is_service_name(name):
             raise InvalidService(
                 f"service name {name!r} must be lower-case letters, digits and inner dashes, at most 40"
@@ -86,6 +89,7 @@ class Service:
         self._activities: dict[str, ActivitySpec] = {}
         self._schedules: dict[str, ScheduleSpec] = {}
         self._birth: Function | None = None
+        self.declared = Changes(self, version)
 
     def __repr__(self) -> str:
         return f"Service({self.name!r}, state={self.state.__name__})"

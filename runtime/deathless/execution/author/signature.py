@@ -38,8 +38,9 @@ class Hint(Protocol):
         ...
 
 
-__all__ = ["MAPPING", "Function", "Signature", "check_state", "check_type", "has_no_order", "map_types", "place",
-           "read_activity", "read_signature", "walk"]  # fmt: skip
+__all__ = ["MAPPING", "Function", "Signature", "check_fields", "check_state",
+           "check_type", "has_no_order", "hint_of", "map_types", "place", "read_activity",
+           "read_signature", "walk"]  # fmt: skip
 CONTEXT_NAMES: Final = ("ctx", "context")
 _MAP_KEYS: Final = (str, int, bytes)
 _SHAREABLE: Final = (bool, int, float, str, bytes, Enum, type(None))
@@ -73,7 +74,7 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     if waits and kind != "handler":
         raise InvalidService(f"{where}: a {kind} is a plain `def`: it can't await")
     parameters = _parameters(function, kind, where)
-    hint = partial(_hint, function, where, scope)
+    hint = partial(hint_of, function, where, scope)
     if not parameters:
         raise InvalidService(f"{where}: the first parameter must be the state")
     stated = hint(parameters[0].annotation, parameters[0].name, optional=True)
@@ -96,7 +97,7 @@ def read_activity(function: Function, scope: Mapping[str, object]) -> Signature:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise InvalidService(f"{where}: `{parameter.name}` can't be given by name; arguments of activities are")
     return _read_rest(
-        function, "activity", where, parameters, partial(_hint, function, where, scope), takes_context=False
+        function, "activity", where, parameters, partial(hint_of, function, where, scope), takes_context=False
     )
 
 
@@ -131,7 +132,7 @@ def _read_rest(
     return Signature(arguments=arguments, result=result, takes_context=takes_context, keywords=keywords, waits=waits)
 
 
-def _hint(
+def hint_of(
     function: Function,
     where: str,
     scope: Mapping[str, object],
@@ -140,7 +141,10 @@ def _hint(
     *,
     optional: bool = False,
 ) -> object:
-    """Resolve one annotation; with `optional` give None where there is none or it can't be resolved."""
+    """Resolve one annotation; with `optional` give None where there is none or it can't be resolved.
+
+    Raises: InvalidService.
+    """
     if annotation is _EMPTY:
         if optional:
             return None
@@ -206,7 +210,25 @@ def _bare(kind: object) -> type:
 
 def _check_maps(state: type, where: str) -> None:
     """Refuse maps that can't be kept, and what the other fields can't hold."""
+    check_fields(state, where)
     maps = map_types(state)
+    first, second = state(), state()
+    for name in maps:
+        if getattr(first, name) is getattr(second, name):
+            raise InvalidService(
+                f"{where}: map `{name}` would be one object for all keys; write `= field(default_factory=Map)`"
+            )
+
+
+def check_fields(state: type, where: str) -> None:
+    """Refuse fields of a state, of this version or an older one, that can't be kept.
+
+    Raises: InvalidService naming `where` and the field.
+    """
+    maps = map_types(state)
+    if not maps:
+        check_type(state, where, kept=True)
+        return
     for name, stated in _fields(state).items():
         if name not in maps:
             check_type(stated, f"{where}: field `{name}`", kept=True)
@@ -215,12 +237,6 @@ def _check_maps(state: type, where: str) -> None:
         if kind not in _MAP_KEYS:
             raise InvalidService(f"{where}: keys of map `{name}` must be str, int or bytes, not {kind}")
         check_type(value, f"{where}: items of map `{name}`", kept=True)
-    first, second = state(), state()
-    for name in maps:
-        if getattr(first, name) is getattr(second, name):
-            raise InvalidService(
-                f"{where}: map `{name}` would be one object for all keys; write `= field(default_factory=Map)`"
-            )
 
 
 def check_state(state: object, where: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from deathless.codec.nesting import is_too_deep
 from deathless.execution.maps.map import Map
 
 T = TypeVar("T")
+KNOWN_MAX: Final = 4096  # types of which an answer is remembered, for each question
 _TOO_DEEP: Final = f"more than {NESTING_MAX} containers are nested inside each other"
 _ANYTHING: Final = (shapes.AnyType, shapes.CustomType, shapes.RawType)
 _RECURSION_IN_C: Final = sys.version_info >= (3, 12)
@@ -56,12 +58,28 @@ def parts(shape: object) -> Iterator[shapes.Type]:
                 yield item
 
 
+def _told_once(ask: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Remember what a question about a type was answered: an executor asks about each of its types when it is made."""
+    known = lru_cache(KNOWN_MAX)(ask)
+
+    @wraps(ask)
+    def answer(stated: object) -> bool:
+        try:
+            return known(stated)
+        except TypeError:  # it can't be told from others, or nobody can tell about it
+            return ask(stated)
+
+    return answer
+
+
+@_told_once
 def has_no_order(stated: object) -> bool:
     """True when values of this type may hold sets, whose order differs between processes."""
     unordered = (shapes.SetType, shapes.FrozenSetType, shapes.AnyType, shapes.CustomType)
     return any(isinstance(shape, unordered) and getattr(shape, "cls", None) is not Map for shape in walk(stated))
 
 
+@_told_once
 def sorts_itself(stated: object) -> bool:
     """True when the items of all sets have one order, so that sorting them is enough: sets and NaN have none."""
     for shape in walk(stated):
@@ -72,6 +90,7 @@ def sorts_itself(stated: object) -> bool:
     return True
 
 
+@_told_once
 def has_no_depth(stated: object) -> bool:
     """True when the type does not bound how deep its values are: it may hold anything, or itself."""
     done: set[int] = set()
@@ -93,6 +112,7 @@ def has_no_depth(stated: object) -> bool:
     return False
 
 
+@_told_once
 def _passes_over(stated: object) -> bool:
     """True when a decoder of this type passes over fields that it does not know, whatever is in them."""
     known = (shapes.StructType, shapes.DataclassType, shapes.TypedDictType)

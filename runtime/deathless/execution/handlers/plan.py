@@ -12,6 +12,8 @@ executor does. Imports base only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
 from typing import Final, cast
 
 import msgspec
@@ -28,6 +30,7 @@ Call = Callable[[object, object, msgspec.Struct], object]
 Decode = Callable[[bytes], object]
 Encode = Callable[[object], bytes]
 
+COMPILED_MAX: Final = 1024  # adapters whose code is kept
 _SCALARS: Final = {kind: kind for kind in (bool, int, float, str, bytes, type(None))}
 
 
@@ -68,8 +71,14 @@ def adapter(spec: HandlerSpec) -> Call:
     taken += [f"{name}=_.{name}" if name in spec.keywords else f"_.{name}" for name in names]
     scope: dict[str, object] = {"function": spec.function}
     text = f"def call(state, context, _): return function({', '.join(taken)})"
-    exec(text, scope)  # noqa: S102  only names of parameters are in it
+    exec(_compiled(text), scope)  # noqa: S102  only names of parameters are in it
     return cast("Call", scope["call"])
+
+
+@lru_cache(COMPILED_MAX)
+def _compiled(text: str) -> CodeType:
+    """Compile what handlers of the same parameters share, and executors of the same service."""
+    return compile(text, "<adapter>", "exec")
 
 
 class Plan:

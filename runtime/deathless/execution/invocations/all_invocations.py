@@ -22,7 +22,7 @@ second one, change nothing. Does not: send or log anything (`take_outputs` gives
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -31,9 +31,9 @@ import msgspec
 
 from deathless.base.errors import (
     CallCycle,
-    CorruptCheckpoint,
     DeadlineExceeded,
     HandlerFailed,
+    HandlerGone,
     Overloaded,
     TooLarge,
     UnknownHandler,
@@ -54,21 +54,20 @@ from deathless.codec.traces import within
 from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution.handlers.entities import Changed, Entities
 from deathless.execution.handlers.plan import Plan
+from deathless.execution.invocations.held_invocation import HeldInvocation
 from deathless.execution.invocations.invocation import Invocation, Turned
 from deathless.execution.invocations.journal import (
+    CAME_VALUE,
     CLIENT,
     FORK,
     REQUEST,
     TICK,
+    Came,
     Event,
     Origin,
     Received,
-    SuspendedInvocation,
-    SuspendedLooks,
     SuspendedMessage,
     SuspendedReply,
-    SuspendedSchedule,
-    decode_record,
 )
 from deathless.execution.invocations.schedules import Schedules
 from deathless.execution.invocations.spans import Spans
@@ -107,9 +106,9 @@ class Invocations:
     """
 
     __slots__ = (
-        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
-        "_turns", "_unknown", "_wrote", "committing", "entering", "schedules", "spans", "tables", "targets",
-        "times",
+        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings",
+        "_taken", "_todo", "_turns", "_unknown", "_wrote", "committing", "entering", "schedules", "spans", "tables",
+        "targets", "times",
     )  # fmt: skip
 
     def __init__(
@@ -125,7 +124,7 @@ class Invocations:
         self._entities = entities
         self._settings = settings
         self.schedules = schedules
-        self.tables = Tables()
+        self.tables = Tables(beside=any(plan.spec.shared for plan in plans.values() if not plan.ours))
         self.times = Times()  # of the shard; the executor's to set
         self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
         self._blame = blame
@@ -146,7 +145,7 @@ class Invocations:
         for invocation in self.tables.live.values():
             invocation.close()
         self.schedules.clear()
-        self.tables = Tables()
+        self.tables = Tables(beside=self.tables.beside)
         self._todo.clear()
         self._wrote.clear()
         self._outputs = _no_outputs()
@@ -272,13 +271,13 @@ class Invocations:
             return refusal
         start = self._entities.state.get(received.key)
         place = (lsn, now_us, self.times.elapsed_us)
-        begun = self._invocation(plan, received, invocation, place, since_us, (0, 0, 0), start)
+        begun = self.make(plan, received, invocation, place, since_us, (0, 0, 0), start)
         self.tables.note_caller(received.origin, invocation)
         begun.admit = self.targets.admit
         turned = begun.begin(self._entities, start)
         return self._carry_out(begun, turned, lsn, now_us)
 
-    def _invocation(
+    def make(
         self,
         plan: Plan,
         received: Received,
@@ -303,11 +302,20 @@ class Invocations:
             since_us=since_us,
             first=first,
         )
-        begun.size = INVOCATION_BYTES + len(received.arguments) + size_of_chain(received) + len(start or b"")
+        begun.size = self._size_of(begun, start)
         self.tables.enter(begun)
         if not shared:
             self.tables.held[received.key] = invocation
         return begun
+
+    def weigh(self, invocation: Invocation) -> None:
+        """Count anew what an invocation keeps."""
+        self.tables.weigh(invocation, self._size_of(invocation, invocation.start))
+
+    def _size_of(self, invocation: Invocation, start: bytes | None) -> int:
+        received = invocation.received
+        size = INVOCATION_BYTES + len(received.arguments) + size_of_chain(received) + len(start or b"")
+        return size + invocation.kept + (len(invocation.current) if self.tables.beside else 0)
 
     # ---- plain handlers ---------------------------------------------------------------------------------------
 
@@ -403,7 +411,7 @@ class Invocations:
                 break
             turn, start = invocation.turn, self._entities.state.get(received.key)
             self.tables.leave(invocation)
-            invocation = self._invocation(
+            invocation = self.make(
                 plan,
                 received,
                 invocation.id,
@@ -420,6 +428,8 @@ class Invocations:
         if reply is not None:
             self._wrote.append(reply)
             self.leave(invocation, reply)
+        else:
+            self.weigh(invocation)
         self.committing = False
         return reply
 
@@ -531,7 +541,8 @@ class Invocations:
         if found.ready:
             self.resume(found, event)
         else:
-            self.tables.grow(found, found.take_down(event))
+            found.take_down(event)
+            self.weigh(found)
 
     def _fitting(self, invocation: Invocation, reply: bytes) -> bytes:
         """Give a reply as an invocation may be given it: an error when its journal has no room for it."""
@@ -558,7 +569,7 @@ class Invocations:
                 text = f"others change its state too often: a handler is given at most {most} bytes"
                 self.end(invocation, error_reply(TooLarge.code, TooLarge.__name__, text))
                 return
-        self.tables.grow(invocation, invocation.take_down(event))
+        invocation.take_down(event)
         turned = invocation.resume(self._entities, event)
         reply = self._carry_out(invocation, turned, event.lsn, event.now_us)
         if reply is not None:
@@ -583,7 +594,9 @@ class Invocations:
                 case Completion(invocation, 0, reply):
                     self.pay(invocation, reply)
                 case Completion(invocation, operation, reply):
-                    if self.tables.operation(invocation, operation, Promise) is not None:
+                    if self.keep_for(invocation, Came(CAME_VALUE, operation, reply)):
+                        pass
+                    elif self.tables.operation(invocation, operation, Promise) is not None:
                         self.resolve(invocation, operation, reply, lsn, now_us)
                 case key:
                     assert isinstance(key, bytes)
@@ -599,9 +612,10 @@ class Invocations:
         if owed is None:
             return
         self.tables.forget_caller(owed.origin)
-        if reply[0] == Status.OK:
+        plan = self._plans.get(owed.method.encode())  # None: its result has no type any more, so any is one
+        if plan is not None and reply[0] == Status.OK:
             try:
-                self._plans[owed.method.encode()].check_result(reply[1:])
+                plan.check_result(reply[1:])
             except BaseException as error:  # decoding runs the author's `__post_init__`
                 if is_fatal(error):
                     raise
@@ -612,16 +626,23 @@ class Invocations:
     def _go_on(self, key: bytes, lsn: int, now_us: int) -> None:
         """Run the messages that waited for a key, until one of them holds it."""
         tables = self.tables
+        reply: bytes | None
         while key not in tables.held and (message := tables.first(key)) is not None:
             tables.take(message)
             received = message.received
-            plan = self._plans[received.method.encode()]
+            plan = self._plans.get(received.method.encode())
+            if plan is None:
+                reply = _gone(received.method)
+                self._wrote.append(reply)
+                self.spans.handled(received, message.id, message.since_us, reply)
+                self.answer(received.origin, message.id, reply)
+                continue
             if blocked := self._blocked(plan, received.key, received.arguments):
                 tables.put(SuspendedMessage(message.id, received, blocked[0], message.since_us))
                 tables.note_caller(received.origin, message.id)
                 continue
             if 0 < received.deadline_us <= self.times.elapsed_us:
-                reply: bytes | None = LATE
+                reply = LATE
             else:
                 self._note_turn(lsn, message.id, received)
                 self._taken = True
@@ -649,47 +670,61 @@ class Invocations:
         self._turns = []
         return outputs
 
-    # ---- checkpoints ------------------------------------------------------------------------------------------
+    # ---- invocations that are held ----------------------------------------------------------------------------
 
-    def restore(self, suspended: Iterable[bytes]) -> None:
-        """Replace all of it; handlers run again up to where they waited.
+    @property
+    def _own(self) -> Target:
+        """Service and shard that stand in records for SELF."""
+        return Target(self._settings.service, self._settings.sharding.shard)
 
-        Raises: CorruptCheckpoint; Diverged naming the invocation that did something else than before.
-        """
-        self.clear()
-        for record in map(decode_record, suspended):
-            match record:
-                case SuspendedInvocation():
-                    self._bring_back(record, [])
-                case SuspendedLooks():
-                    self._bring_back(record.record, record.looked)
-                case SuspendedReply():
-                    self.tables.owed[record.id] = record
-                    self.tables.note_caller(record.origin, record.id)
-                case SuspendedSchedule():
-                    self.schedules.restore(record)
-                case _:
-                    self.tables.put(record)
-                    self.tables.note_caller(record.received.origin, record.id)
+    def keep_for(self, invocation: int, came: Came) -> bool:
+        """Keep what came for an invocation that is held; False: it is not held."""
+        if not self.tables.unfit:
+            return False
+        return self.tables.keep_for(invocation, came, self._own, self._entities.limits.journal_bytes_max)
 
-    def _bring_back(self, record: SuspendedInvocation, looked: list[bytes | None]) -> None:
-        plan = self._plans.get(record.received.method.encode())
-        if plan is None or not plan.spec.waits:
-            raise CorruptCheckpoint(
-                f"invocation {record.id}: the service has no `async def` {record.received.method!r}"
-            )
-        first = (record.count, record.order, record.part)
-        place = (record.lsn, record.now_us, record.elapsed_us or record.now_us)
-        invocation = self._invocation(plan, record.received, record.id, place, record.since_us, first, record.start)
-        self.tables.note_caller(record.received.origin, record.id)
-        invocation.run_again(self._entities, record, looked)  # its turns were admitted, when others were known
-        self.tables.grow(invocation, invocation.given)
-        invocation.admit = self.targets.admit
-        held = self._entities.state.get(record.received.key)
-        if held is not None and held == invocation.current:
-            invocation.current = held  # one copy of the bytes
-        for operation in invocation.operations.values():
-            self.tables.schedule(invocation.id, operation)
+    def keep_for_peer(self, target: Target, came: Came) -> None:
+        """Keep what came of a peer for all that are held and may wait for it."""
+        for held in list(self.tables.unfit.values()):
+            if held.waits_for_peer(target, self._own):
+                self.keep_for(held.id, came)
+
+    def hold(self, held: HeldInvocation) -> None:
+        """Hold an invocation that the code does not fit; nothing overtakes it."""
+        self.tables.hold(held)
+        self.tables.note_caller(held.received.origin, held.id)
+        if held.holds:
+            self.tables.held.setdefault(held.received.key, held.id)
+
+    def release(self, held: HeldInvocation) -> None:
+        """Take an invocation out that was held, without an end."""
+        self.tables.let_go(held)
+        self.tables.forget_caller(held.received.origin)
+        if self.tables.held.get(held.received.key) == held.id:
+            del self.tables.held[held.received.key]
+
+    def end_held(self, held: HeldInvocation, reply: bytes) -> None:
+        """End an invocation that is held; its caller is told `reply`, its key is free."""
+        key = held.received.key
+        had = self.tables.held.get(key) == held.id
+        self.release(held)
+        for number, target in held.calls(self._own):
+            self._emit(target, encode(Kind.CANCEL, idempotency_key=encode_body(Reference(held.id, number))))
+        for number in held.activities():
+            reference = Reference(held.id, number)
+            self._outputs.stops.append(reference)
+            self._wrote.append(encode_body(reference))
+        self._wrote.append(reply)
+        self.spans.handled(held.received, held.id, held.since_us, reply)
+        self.answer(held.received.origin, held.id, reply)
+        if had:
+            self._todo.append(key)
+
+
+def _gone(method: str) -> bytes:
+    """Give the reply to a message that had been taken, and whose handler is gone when its turn comes."""
+    text = f"the service has no {bounded(method, 100)!r} any more"
+    return error_reply(HandlerGone.code, HandlerGone.__name__, text)
 
 
 def _following(received: Received, turned: Turned) -> Received:

@@ -7,8 +7,9 @@ end of a turn. The state is encoded then and must fit, as behind any turn. What 
 when all that succeeded; otherwise the turn never was, and the invocation ends with the error as its reply (I11).
 
 A coroutine can't be written down. So everything it was given is (the journal), and after a restart it is run again
-from its start with the same, which gives the same as often as it is done: `restore` compares what it asks for and the
-bytes of its state, and refuses the first difference. While the process lives nothing is run again.
+from its start with the same, which gives the same as often as it is done: `run_again` compares what it asks for, what
+it looks at and its state with what was written down, and tells the first difference. While the process lives nothing
+is run again.
 
 Guarantees: all turns have the same room on the stack, wherever the executor was called from. Does not: apply what was
 asked for (the table does). Imports base and codec.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, is_dataclass
@@ -25,27 +27,31 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from deathless.base.errors import Cancelled, Diverged, InvalidAwait
+from deathless.base.errors import Cancelled, InvalidAwait, TooLarge
+from deathless.codec.map_entries import prefix_of
 from deathless.codec.peer_messages import Given, History
 from deathless.codec.traces import within
+from deathless.codec.wire import Status
 from deathless.execution.handlers.entities import Entities
 from deathless.execution.handlers.plan import Plan
+from deathless.execution.invocations.difference import Differences, Recorded
 from deathless.execution.invocations.journal import (
     Event,
+    Looked,
     PendingActivity,
     Received,
     SuspendedInvocation,
-    SuspendedLooks,
     state_hash,
 )
 from deathless.execution.maps.map import Map, view_of
-from deathless.execution.maps.table import Change, Look
+from deathless.execution.maps.table import Change, Look, Seen
 from deathless.execution.turn import depth
 from deathless.execution.turn.context import Context
 from deathless.execution.turn.operations import CANCELLED, Activity, Operation, Waitable
 from deathless.execution.turn.turn import Asked, Following, Settings, Turn
 from deathless.execution.values.failure import FATAL
 
+_OK: Final = bytes([Status.OK])
 CANCEL: Final = 0
 """Operation of the event that cancels what an invocation waits for."""
 
@@ -73,9 +79,9 @@ class Invocation:
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_entity", "_failures", "_first", "_look", "_variables", "admit", "asked", "current",
-        "elapsed_us", "given", "id", "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us",
-        "size", "start", "turn", "waits",
+        "_context", "_coroutine", "_entity", "_failures", "_first", "_look", "_variables", "admit",
+        "asked", "current", "elapsed_us", "given", "id", "journal", "lsn", "now_us", "operations", "plan",
+        "received", "recorded", "since_us", "size", "start", "turn", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -115,16 +121,21 @@ class Invocation:
         self.start: bytes | None = None  # state of the key at its start; None: it had none
         self.current = b""  # state behind its last turn
         self.journal: list[Event] = []
-        self.prints: list[int] = []
+        self.recorded = Recorded()
         self.operations: dict[int, Operation[object]] = {}  # not resolved, by number
         self.asked: dict[int, tuple[str, int]] = {}  # (what, since when) of all it waited for, by number; for operators
         self.waits: Waitable[object] | None = None  # None: before the first turn, and at the end
         self.given = 0  # bytes of the journal; its maximum is the table's to keep
-        self.size = 0  # bytes that it keeps beside its current state; the table's to change
+        self.size = 0  # bytes that it keeps, as last counted; the table's to change
+
+    @property
+    def kept(self) -> int:
+        """Bytes of what it was given, asked for and looked at."""
+        return self.given + self.recorded.bytes + (self._look.bytes if self._look is not None else 0)
 
     # ---- turns ------------------------------------------------------------------------------------------------
 
-    def begin(self, entities: Entities, start: bytes | None, looked: list[bytes | None] | None = None) -> Turned:
+    def begin(self, entities: Entities, start: bytes | None, looked: list[Seen] | None = None) -> Turned:
         """Run the first turn.
 
         Args:
@@ -228,10 +239,17 @@ class Invocation:
             reply = entities.reply(self.plan, result) if ended and following is None else None
             entities.check_sizes(self.received.key, new, reply or b"")
             if self.admit is not None and turn.asked is not None:
+                self._check_asked(turn.asked, entities.limits.journal_bytes_max)
                 self.admit(turn.asked)
         except BaseException as raised:  # noqa: BLE001  encoding runs code of the author's types
             return self._end(None, self._failed(raised))
         return self._end(new, reply, following, items)
+
+    def _check_asked(self, asked: Asked, bytes_max: int) -> None:
+        """Refuse a turn behind which too much would be kept of what was asked for. Raises: TooLarge."""
+        if self.recorded.bytes + asked.bytes > bytes_max:
+            text = f"what a handler asks for keeps at most {bytes_max} bytes; go on with ctx.continue_with"
+            raise TooLarge(text)
 
     def _failed(self, error: BaseException) -> bytes:
         return self._failures.of_turn(error, self.received.method, self.received.key, self.turn.lsn)
@@ -263,7 +281,7 @@ class Invocation:
             self.current = new
         if asked is not None:
             turn.count = asked.count
-            self.prints += asked.prints
+            self.recorded.add(asked)
             for operation in asked.operations:
                 if not operation.done:
                     self.operations[operation.number] = operation
@@ -327,8 +345,12 @@ class Invocation:
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
-    def suspend(self) -> SuspendedInvocation | SuspendedLooks:
-        """Give what brings it back."""
+    def suspend(self, held: bytes | None) -> SuspendedInvocation:
+        """Give what brings it back.
+
+        Args:
+            held: state of its key; None: it has none.
+        """
         count, order, part = self._first
         record = SuspendedInvocation(
             id=self.id,
@@ -340,7 +362,7 @@ class Invocation:
             part=part,
             start=self.start,
             journal=list(self.journal),
-            prints=list(self.prints),
+            prints=[],
             activities=[
                 PendingActivity(operation.number, start.attempt, start.attempted, start.not_before_us)
                 for operation in self.operations.values()
@@ -350,34 +372,59 @@ class Invocation:
             state_hash=state_hash(self.current),
             since_us=self.since_us,
             elapsed_us=self.elapsed_us,
+            asked=list(self.recorded.records),
+            shared=self.plan.spec.shared,
+            state=None if held == self.current else self.current,
         )
-        return record if self._look is None else SuspendedLooks(record, list(self._look.taken or ()))
+        if self._look is None:
+            return record
+        return self._with_looks(record, self._look.taken or [])
 
-    def run_again(self, entities: Entities, record: SuspendedInvocation, looked: list[bytes | None]) -> None:
+    def _with_looks(self, record: SuspendedInvocation, taken: Sequence[Seen]) -> SuspendedInvocation:
+        start = len(prefix_of(self.received.key, ""))
+        fields: dict[str, int] = {}
+        looked: list[Looked] = []
+        for seen in taken:
+            cut = len(seen.prefix)
+            field = fields.setdefault(seen.prefix[start - 1 : -1].decode(), len(fields))
+            answer = seen.answer[cut:] if seen.next and seen.answer is not None else seen.answer
+            looked.append(Looked(field, seen.next, seen.entry[cut:], answer))
+        return msgspec.structs.replace(record, looked=looked, fields=list(fields))
+
+    def _seen(self, record: SuspendedInvocation) -> list[Seen]:
+        """Give what it saw of its maps; of version 1 the answers alone."""
+        prefixes = [prefix_of(self.received.key, field) for field in record.fields]
+        seen: list[Seen] = []
+        for look in record.looked or ():
+            if not 0 <= look.field < len(prefixes):
+                seen.append(Seen(look.next, b"", b"", look.answer))
+                continue
+            prefix = prefixes[look.field]
+            answer = prefix + look.answer if look.next and look.answer is not None else look.answer
+            seen.append(Seen(look.next, prefix, prefix + look.item, answer))
+        return seen
+
+    def run_again(self, entities: Entities, record: SuspendedInvocation, differences: Differences) -> None:
         """Bring it to where `suspend` found it; what it asks for on the way is asked for no more.
 
         Args:
             entities: as for `begin`.
             record: what `suspend` gave.
-            looked: likewise, what it saw of its maps.
+            differences: compares it with what it does.
 
-        Raises: Diverged naming what it did otherwise.
+        Raises: Unfit saying what it did otherwise; it is closed then.
         """
-        turned = self.begin(entities, record.start, looked)
-        for event in record.journal:
-            if self.waits is None or self.ready:
-                raise self._difference(turned)
-            if self.give(event) is None:
-                raise self._difference(turned)
-            if event.operation == CANCEL or self.ready:
-                turned = self.resume(entities, event)
-            self.take_down(event)
-        if self.waits is None or self.ready or self.prints != record.prints:
-            raise self._difference(turned)
-        if state_hash(self.current) != record.state_hash:
-            raise self._difference(turned, "it left another state")
-        if self._look is not None and not self._look.go_on():
-            raise self._difference(turned, "it looked at fewer items of its maps")
+        settings = self.turn.settings
+        assert settings is not None
+        if record.asked is None:
+            self.turn.settings = dataclasses.replace(settings, prints=True)
+        try:
+            self._run_again(entities, record, differences)
+        except BaseException:
+            self.kill()
+            raise
+        self.turn.settings = settings
+        self.recorded.prints.clear()
         for activity in record.activities:
             operation = self.operations.get(activity.operation)
             assert isinstance(operation, Activity), "it asked for the same"
@@ -388,12 +435,31 @@ class Invocation:
                 not_before_us=activity.not_before_us,
             )
 
-    def _difference(self, turned: Turned, what: str = "it asked for something else") -> Diverged:
-        if turned.reply is not None:
-            what = "it ended where it had waited"
-        key = self.received.key.decode(errors="replace")
-        self.close()
-        return Diverged(
-            f"invocation {self.id}: handler {self.received.method!r} for key {key!r}, run again in its turn "
-            f"{self.turn.part}: {what}"
-        )
+    def _run_again(self, entities: Entities, record: SuspendedInvocation, differences: Differences) -> None:
+        turned = self.begin(entities, record.start, self._seen(record))
+        differences.check(self.recorded, self.turn.part, self._ended(turned), self._look)
+        for event in record.journal:
+            if self.waits is None or self.ready:
+                raise differences.elsewhere(self.turn.part, self._ended(turned))
+            operation = self.operations.get(event.operation)
+            if self.give(event) is None:
+                raise differences.elsewhere(self.turn.part, b"")
+            if operation is not None and event.reply[:1] == _OK:
+                differences.given(operation)
+            if event.operation == CANCEL or self.ready:
+                turned = self.resume(entities, event)
+                differences.check(self.recorded, self.turn.part, self._ended(turned), self._look)
+            self.take_down(event)
+        if self.waits is None or self.ready:
+            raise differences.elsewhere(self.turn.part, self._ended(turned))
+        kept = record.state
+        if kept is None:
+            kept = entities.state.get(self.received.key)
+        differences.check_end(self.turn.part, self.current, kept, state_hash(self.current))
+        if self._look is not None and not self._look.go_on():
+            raise differences.fewer_looks(self.turn.part)
+
+    @staticmethod
+    def _ended(turned: Turned) -> bytes:
+        """Give the reply that a turn ended with; empty: it did not end, or another handler goes on."""
+        return turned.reply or b""

@@ -12,6 +12,9 @@ Of the ticks that are due
     all    each is, the last MISSED_MAX of them
     skip   the last one is, if it is less than ON_TIME_US late
 
+Where the code of a checkpoint had other schedules, one that is new begins with the next time record, one whose times
+are others goes on from where it stood, and one that is gone is let go; `changes` tells which.
+
 Guarantees: a function of the log's prefix and the code; no tick is sent twice, none before its time. Does not: run
 handlers. Imports base and codec.
 """
@@ -19,7 +22,7 @@ handlers. Imports base and codec.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,6 +39,16 @@ ON_TIME_US: Final = 60_000_000
 PROBLEM_CHARS: Final = 300
 NEW_US: Final = 1
 """When a schedule is due that no time record has met yet: at the next one."""
+
+
+class ScheduleChange(NamedTuple):
+    """What became of a schedule when a checkpoint was restored."""
+
+    name: str
+    kind: str  # "new", "changed" or "gone"
+    before: str  # its expression and zone in the checkpoint; empty: it had none
+    now: str  # of the code; empty: likewise
+    seen_us: int  # its ticks up to here are dealt with; 0: it is new
 
 
 class _Standing:
@@ -69,7 +82,7 @@ class _Standing:
 class Schedules:
     """All of a service."""
 
-    __slots__ = ("_specs", "_standing")
+    __slots__ = ("_changes", "_specs", "_standing")
 
     def __init__(self, specs: Iterable[ScheduleSpec] = ()) -> None:
         self._specs = list(specs)
@@ -78,6 +91,7 @@ class Schedules:
     def clear(self) -> None:
         """Forget everything: all are new."""
         self._standing = {spec.name: _Standing(spec) for spec in self._specs}
+        self._changes: list[ScheduleChange] = []
 
     def due_us(self) -> int:
         """Logical time when the next tick is due; 0: never."""
@@ -141,12 +155,25 @@ class Schedules:
         ]
 
     def restore(self, record: SuspendedSchedule) -> None:
-        """Take a record in. One whose times are others now, or that the code has no more, is let go: it is new."""
+        """Take a record in. One whose times are others now goes on from there; one that is gone is let go."""
+        before = f"{record.expression} {record.zone}"
         one = self._standing.get(record.name)
-        if one is None or (one.spec.cron.expression, one.spec.zone) != (record.expression, record.zone):
+        if one is None:
+            self._changes.append(ScheduleChange(record.name, "gone", before, "", record.seen_us))
             return
+        if (one.spec.cron.expression, one.spec.zone) != (record.expression, record.zone):
+            self._changes.append(ScheduleChange(record.name, "changed", before, _times_of(one.spec), record.seen_us))
         one.last_us, one.problem = record.last_us, record.problem
         one.seen(record.seen_us)
+
+    def changes(self) -> list[ScheduleChange]:
+        """Give what became of schedules since `clear`, by `restore`: those that are gone or changed, then new ones."""
+        new = [spec for spec in self._specs if not self._standing[spec.name].seen_us]
+        return [*self._changes, *(ScheduleChange(spec.name, "new", "", _times_of(spec), 0) for spec in new)]
+
+
+def _times_of(spec: ScheduleSpec) -> str:
+    return f"{spec.cron.expression} {spec.zone}"
 
 
 def _place(tick: tuple[int, int, ScheduleSpec]) -> tuple[int, int]:

@@ -4,6 +4,7 @@
     held      the key of each that is not shared             to its id
     queues    messages that wait for a key that is held      by key, ascending by id, none empty
     owed      replies that plain handlers promised           by id
+    unfit     invocations that the code does not fit         by id; these hold their keys, too
     callers   operations of others that something works for  to its id
 
 An id is the lsn of the message that began it, so no two of them are the same. Guarantees: nothing here runs a turn.
@@ -13,7 +14,7 @@ Does not: decide. Imports base and codec.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final, TypeVar
 
@@ -21,11 +22,13 @@ from msgspec.structs import replace
 
 from deathless.base.times import NEVER, Due, Times
 from deathless.codec.peer_messages import ActivityStart, Crowd, History, InvocationView, Target
+from deathless.execution.invocations.held_invocation import HeldInvocation
 from deathless.execution.invocations.invocation import Invocation
 from deathless.execution.invocations.journal import (
     FORK,
     REQUEST,
     TICK,
+    Came,
     Origin,
     Received,
     Record,
@@ -94,29 +97,42 @@ class Agenda:
 
 
 class Tables:
-    """The tables above; see there."""
+    """The tables above; see there.
 
-    __slots__ = ("_by_elapsed", "_by_time", "_callers", "bytes", "held", "live", "owed", "queued", "queues")
+    Args:
+        beside: others may take turns of a key that is held, so the last state of who holds it may be kept by it alone.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_by_elapsed", "_by_time", "_callers", "beside", "bytes", "held", "live", "owed", "queued",
+        "queues", "unfit",
+    )  # fmt: skip
+
+    def __init__(self, *, beside: bool = False) -> None:
+        self.beside = beside
         self.live: dict[int, Invocation] = {}
         self.held: dict[bytes, int] = {}
         # Found by id as well: each of thousands that wait for one key may be cancelled.
         self.queues: dict[bytes, OrderedDict[int, SuspendedMessage]] = {}
         self.queued: dict[int, bytes] = {}  # message to the key it waits for
         self.owed: dict[int, SuspendedReply] = {}
-        self.bytes = 0  # Invariant: `size` of all invocations, and `size_of` all messages that wait
+        self.unfit: dict[int, HeldInvocation] = {}
+        self.bytes = 0  # Invariant: `size` of all invocations, held ones as well, and `size_of` all messages that wait
         self._callers: dict[tuple[str, int, int, int], int] = {}
         self._by_elapsed = Agenda(self._is_pending)
         self._by_time = Agenda(self._is_pending)
 
     def __len__(self) -> int:
         """How many have begun, or wait to, and not ended."""
-        return len(self.live) + len(self.queued) + len(self.owed)
+        return len(self.live) + len(self.queued) + len(self.owed) + len(self.unfit)
 
     def __contains__(self, invocation: int) -> bool:
         """True for one that has begun, or waits to, and not ended."""
-        return invocation in self.live or invocation in self.queued or invocation in self.owed
+        return invocation in self.live or invocation in self.queued or self.stands_still(invocation)
+
+    def stands_still(self, invocation: int) -> bool:
+        """True for a reply that is owed, and for an invocation that is held."""
+        return invocation in self.owed or invocation in self.unfit
 
     # ---- invocations ------------------------------------------------------------------------------------------
 
@@ -125,15 +141,41 @@ class Tables:
         self.live[invocation.id] = invocation
         self.bytes += invocation.size
 
-    def grow(self, invocation: Invocation, size: int) -> None:
-        """An invocation that is in keeps so many bytes more."""
-        invocation.size += size
-        self.bytes += size
+    def weigh(self, invocation: Invocation, size: int) -> None:
+        """An invocation that is in keeps so many bytes now."""
+        self.bytes += size - invocation.size
+        invocation.size = size
 
     def leave(self, invocation: Invocation) -> None:
         """Let an invocation go."""
         del self.live[invocation.id]
         self.bytes -= invocation.size
+
+    # ---- invocations that are held ----------------------------------------------------------------------------
+
+    def hold(self, held: HeldInvocation) -> None:
+        """Take an invocation in that the code does not fit."""
+        self.unfit[held.id] = held
+        self.bytes += held.size
+
+    def keep_for(self, invocation: int, came: Came, own: Target, bytes_max: int) -> bool:
+        """Keep what came for an invocation that is held; False: it is not."""
+        held = self.unfit.get(invocation)
+        if held is None:
+            return False
+        self.bytes -= held.size
+        held.take(came, own, bytes_max)
+        self.bytes += held.size
+        return True
+
+    def let_go(self, held: HeldInvocation) -> None:
+        """Take an invocation out that was held."""
+        del self.unfit[held.id]
+        self.bytes -= held.size
+
+    def returning(self) -> list[HeldInvocation]:
+        """Give those that the code fits now and that have still to go on, ascending by id."""
+        return [held for _, held in sorted(self.unfit.items()) if held.misfit is None]
 
     # ---- queues -----------------------------------------------------------------------------------------------
 
@@ -192,6 +234,9 @@ class Tables:
         for invocation in self.live.values():
             if _asked_by(invocation.received.origin, caller):
                 invocation.received = replace(invocation.received, origin=_nobody(caller))
+        for held in self.unfit.values():
+            if _asked_by(held.received.origin, caller):
+                held.disown()
         for queue in self.queues.values():
             for at, message in queue.items():
                 if _asked_by(message.received.origin, caller):
@@ -255,13 +300,14 @@ class Tables:
         """Give schedule and id of each tick that has begun or waits for its key, ascending by id."""
         received = [(invocation.received.origin, invocation.id) for invocation in self.live.values()]
         received += [(owed.origin, owed.id) for owed in self.owed.values()]
+        received += [(held.received.origin, held.id) for held in self.unfit.values()]
         for queue in self.queues.values():
             received += [(message.received.origin, message.id) for message in queue.values()]
         return sorted(((origin.service, id_) for origin, id_ in received if origin.kind == TICK), key=_second)
 
     def views(self, first: int, count_max: int) -> list[InvocationView]:
         """Give those from id `first` on for operators, ascending by id, the first `count_max` of them."""
-        ids = (id_ for table in (self.live, self.queued, self.owed) for id_ in table if id_ >= first)
+        ids = (id_ for table in (self.live, self.queued, self.owed, self.unfit) for id_ in table if id_ >= first)
         return [self._view(id_) for id_ in nsmallest(count_max, ids)]
 
     def _view(self, id_: int) -> InvocationView:
@@ -277,6 +323,8 @@ class Tables:
             return InvocationView(
                 id_, received.method, _text(received.key), since_us, 0, waits_for, str(received.origin)
             )
+        if (held := self.unfit.get(id_)) is not None:
+            return held.view()
         owed = self.owed[id_]
         waits_for = (f"promise {id_}.0, since {owed.since_us} us",)
         return InvocationView(id_, owed.method, _text(owed.key), owed.since_us, 1, waits_for, str(owed.origin))
@@ -287,16 +335,25 @@ class Tables:
             return found.history(count_max)
         if (message := self.waiting(invocation)) is not None:
             return History(message.received.arguments, [], 0)
+        if (held := self.unfit.get(invocation)) is not None:
+            return held.history(count_max)
         return History(b"\x80", [], 0) if invocation in self.owed else None  # its arguments are not kept
 
     def crowd(self) -> Crowd:
         """Say how much is suspended."""
         return Crowd(len(self), len(self.queued), self.bytes)
 
-    def suspended(self) -> list[bytes]:
-        """Give all of it as records, ascending by id."""
-        records: list[Record] = [invocation.suspend() for invocation in self.live.values()]
+    def suspended(self, states: Mapping[bytes, bytes]) -> list[bytes]:
+        """Give all of it as records, ascending by id.
+
+        Args:
+            states: of all keys, encoded.
+        """
+        records: list[Record] = [
+            invocation.suspend(states.get(invocation.received.key)) for invocation in self.live.values()
+        ]
         records += self.owed.values()
+        records += [held.suspend() for held in self.unfit.values()]
         for queue in self.queues.values():
             records += queue.values()
         return [encode_record(record) for record in sorted(records, key=_id_of)]

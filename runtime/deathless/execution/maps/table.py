@@ -15,7 +15,7 @@ once the order of its map was asked for. Does not: decode. Imports base and code
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from deathless.base.errors import Closed, Diverged
 from deathless.codec.map_entries import PREFIX, take_apart
@@ -28,6 +28,19 @@ class Change(NamedTuple):
     prefix: bytes
     cleared: bool  # everything that was there goes first
     entries: list[tuple[bytes, bytes | None]]  # ascending; None: the item goes
+
+
+class Seen(NamedTuple):
+    """One look at the table."""
+
+    next: bool  # it asked for the entry behind `entry`, not for the item there
+    prefix: bytes
+    entry: bytes  # empty: only the answer is known (of checkpoints of former versions)
+    answer: bytes | None
+
+
+SEEN_BYTES: Final = 96
+"""What keeping a look costs beside its own bytes, in round numbers."""
 
 
 class MapTable:
@@ -105,18 +118,20 @@ class Look:
 
     Args:
         table: looked at.
-        taken: answers, in order; what is asked anew is added. None: nothing is written down.
+        taken: looks, in order; what is asked anew is added. None: nothing is written down.
         again: give just these answers, until `go_on`.
     """
 
-    __slots__ = ("_again", "_at", "_table", "alive", "taken")
+    __slots__ = ("_again", "_at", "_table", "alive", "bytes", "differs", "taken")
 
-    def __init__(self, table: MapTable, taken: list[bytes | None] | None = None, *, again: bool = False) -> None:
+    def __init__(self, table: MapTable, taken: list[Seen] | None = None, *, again: bool = False) -> None:
         self._table = table
         self.taken = taken
         self._at = 0  # answers given
         self._again = again
         self.alive = True  # False: its turn has ended
+        self.bytes = 0  # that the looks keep which were asked for so far
+        self.differs: tuple[Seen | None, Seen] | None = None  # (look before, look now) of the first other one
 
     def check(self) -> None:
         """Refuse to serve outside of a turn.
@@ -129,28 +144,48 @@ class Look:
     def get(self, prefix: bytes, entry: bytes) -> bytes | None:
         """Give an item, as MapTable does."""
         self.check()
-        return self._table.get(prefix, entry) if self.taken is None else self._answer(self._table.get, prefix, entry)
+        if self.taken is None:
+            return self._table.get(prefix, entry)
+        return self._answer(self._table.get, prefix, entry, behind=False)
 
     def after(self, prefix: bytes, entry: bytes) -> bytes | None:
         """Give the next entry's key, as MapTable does."""
         self.check()
-        return (
-            self._table.after(prefix, entry) if self.taken is None else self._answer(self._table.after, prefix, entry)
-        )
+        if self.taken is None:
+            return self._table.after(prefix, entry)
+        return self._answer(self._table.after, prefix, entry, behind=True)
 
-    def _answer(self, ask: Callable[[bytes, bytes], bytes | None], prefix: bytes, entry: bytes) -> bytes | None:
+    def _answer(
+        self, ask: Callable[[bytes, bytes], bytes | None], prefix: bytes, entry: bytes, *, behind: bool
+    ) -> bytes | None:
         assert self.taken is not None
         at = self._at
         self._at += 1
         if at < len(self.taken):
-            return self.taken[at]
+            seen = self.taken[at]
+            now = Seen(behind, prefix, entry, seen.answer)
+            if not seen.entry:
+                self.taken[at] = now
+            elif seen != now:
+                raise self._other(seen, now)
+            self._count(now)
+            return now.answer
         if self._again:
-            raise Diverged("it looked at more of its maps")
-        found = ask(prefix, entry)
-        self.taken.append(found)
-        return found
+            raise self._other(None, Seen(behind, prefix, entry, None))
+        seen = Seen(behind, prefix, entry, ask(prefix, entry))
+        self.taken.append(seen)
+        self._count(seen)
+        return seen.answer
+
+    def _count(self, seen: Seen) -> None:
+        self.bytes += SEEN_BYTES + len(seen.entry) - len(seen.prefix) + len(seen.answer or b"")
+
+    def _other(self, seen: Seen | None, now: Seen) -> Diverged:
+        """Note the first look that differs: the handler may catch the error, and go on."""
+        self.differs = self.differs or (seen, now)
+        return Diverged("it looked at more of its maps" if seen is None else "it looked at another item of its maps")
 
     def go_on(self) -> bool:
         """End the giving again, so that the table is looked at from now on; False: not just all answers were given."""
         self._again = False
-        return self.taken is None or self._at == len(self.taken)
+        return self.differs is None and (self.taken is None or self._at == len(self.taken))

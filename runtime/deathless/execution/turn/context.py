@@ -18,7 +18,7 @@ from typing import Final, ParamSpec, TypeVar, overload
 from deathless.base.errors import Closed, InvalidUse
 from deathless.base.times import Due
 from deathless.execution.turn.generator import Random
-from deathless.execution.turn.operations import Gather, Operation, Promise, Race, Timer, Waitable, decoder
+from deathless.execution.turn.operations import Gather, Operation, Promise, Race, Timer, Waitable
 from deathless.execution.turn.turn import Turn, encode_arguments
 
 __all__ = ["Context", "QueryContext", "Turn"]
@@ -27,7 +27,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT_MAX_US: Final = 2**62  # the longest timedelta would pass a u64
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NOTHING: Final[Mapping[str, object]] = {}
-_decode_any: Final = decoder(object)
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -149,8 +148,8 @@ class Context(QueryContext):
         until = Due() if deadline is None else _due(deadline, turn)
         address = (service, key, method)
         if result is None:
-            return turn.ask().call(address, encode_arguments(arguments), _decode_any, until)
-        return turn.ask().call(address, encode_arguments(arguments), decoder(result), until)
+            return turn.ask().call(address, encode_arguments(arguments), object, until)
+        return turn.ask().call(address, encode_arguments(arguments), result, until)
 
     def timer(self, *, after: timedelta | None = None, at: datetime | None = None) -> Timer:
         """Awaiting it gives None when so much time has passed, or logical time has come so far.

@@ -210,7 +210,7 @@ class Operation(Waitable[T_co]):
 class Call(Operation[T_co]):
     """A call of another key, of this service or another."""
 
-    __slots__ = ("due", "target")
+    __slots__ = ("due", "stated", "target")
 
     def __init__(
         self,
@@ -221,8 +221,10 @@ class Call(Operation[T_co]):
         decode: Callable[[bytes], T_co],
         target: Target,
         due: Due,
+        stated: object = object,
     ) -> None:
         super().__init__(owner, number, since_us, what, decode)
+        self.stated = stated  # annotation of what it gives
         self.target = target
         self.due = due  # its deadline
 
@@ -240,13 +242,20 @@ class Timer(Operation[None]):
 class Activity(Operation[T_co]):
     """A run of a registered activity."""
 
-    __slots__ = ("start",)
+    __slots__ = ("start", "stated")
 
     def __init__(
-        self, owner: Owner, number: int, since_us: int, start: ActivityStart, decode: Callable[[bytes], T_co]
+        self,
+        owner: Owner,
+        number: int,
+        since_us: int,
+        start: ActivityStart,
+        decode: Callable[[bytes], T_co],
+        stated: object = object,
     ) -> None:
         super().__init__(owner, number, since_us, f"activity {start.name}", decode)
         self.start = start  # as it stands: of the current attempt
+        self.stated = stated  # annotation of what it gives
 
 
 class Promise(Operation[T_co]):

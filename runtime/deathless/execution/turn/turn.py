@@ -3,8 +3,9 @@
     Turn    what a context hands out: key, logical time, chance; one object serves many turns, one after the other
     Asked   what the handler asked for in this turn; it takes effect when the turn commits, or not at all (I11)
 
-Everything asked for has a number within its invocation and a checksum, so that an invocation that is run again can be
-shown to ask for the same (see invocation).
+Everything asked for has a number within its invocation. A handler that waits keeps a record of each (see
+asked_operation), so that one that is run again can be shown to ask for the same (see invocation). Checkpoints of former
+versions hold a checksum of each instead; it is made only where such a one is read.
 
 Guarantees: nothing here reads what other invocations do, so a turn that is run again sees the same. Does not: send.
 Imports base and codec.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar, cast
 from zlib import crc32
@@ -40,6 +41,18 @@ from deathless.codec.peer_messages import (
 from deathless.codec.traces import span_id, within
 from deathless.codec.wire import ok_reply
 from deathless.execution.turn.activity import ActivitySpec, duration_us
+from deathless.execution.turn.asked_operation import (
+    AskedCall,
+    AskedCancel,
+    AskedComplete,
+    AskedContinue,
+    AskedFork,
+    AskedOperation,
+    AskedPromise,
+    AskedRun,
+    AskedTimer,
+    encode_asked,
+)
 from deathless.execution.turn.generator import Random
 from deathless.execution.turn.operations import CANCELLED, Activity, Call, Operation, Promise, Timer, decoder
 from deathless.execution.values.failure import Failures
@@ -48,6 +61,8 @@ from deathless.execution.values.ordered import encode_any
 
 T = TypeVar("T")
 KEY_BYTES: Final = 16  # of an activity's idempotency key
+ASKED_BYTES: Final = 48
+"""What the record of something asked for costs beside its own bytes, in round numbers."""
 _target: Final = functools.lru_cache(maxsize=1024)(Target)  # asked for with every message that a turn sends
 
 
@@ -66,6 +81,7 @@ class Settings:
     activities: Mapping[Function, ActivitySpec] = field(default_factory=dict)
     sharding: Sharding = field(default_factory=Sharding)
     failures: Failures = field(default_factory=Failures)
+    prints: bool = False  # True: a handler runs again for a checkpoint that holds checksums of what it asked for
 
 
 class Completion(NamedTuple):
@@ -179,13 +195,13 @@ class Asked:
     """What a handler asked for in one turn, in order."""
 
     __slots__ = (
-        "_limits", "_sender", "_settings", "_turn", "cancelled", "completions", "count", "following", "later",
-        "messages", "operations", "prints", "starts",
+        "_limits", "_sender", "_settings", "bytes", "cancelled", "completions", "count", "following", "later",
+        "messages", "operations", "prints", "records", "starts", "turn",
     )  # fmt: skip
 
     def __init__(self, turn: Turn) -> None:
         assert turn.settings is not None, "only turns of an executor can ask"
-        self._turn = turn
+        self.turn = turn
         self._settings = turn.settings
         self._limits = turn.settings.limits
         self._sender = b""  # envelope of every FORK of this turn; empty: none was sent
@@ -197,25 +213,39 @@ class Asked:
         self.completions: list[Completion] = []
         self.following: Following | None = None
         self.later = False  # the reply comes by `complete`
-        self.prints: list[int] = []  # u32 of each thing asked for
+        self.records: list[bytes] = []  # of each thing asked for, of a handler that waits (see asked_operation)
+        self.bytes = 0  # that `records` keep
+        self.prints: list[int] = []  # u32 of each, where the turn wants them
 
-    def _note(self, kind: str, what: bytes, service: str = "") -> int:
-        """Count something asked for; gives its number.
+    def _note(self) -> None:
+        """Count something asked for.
 
         Raises: TooLarge.
         """
-        if self.count - self._turn.before >= self._limits.operations_max:
+        if self.count - self.turn.before >= self._limits.operations_max:
             raise TooLarge(f"more than {self._limits.operations_max} operations; use ctx.continue_with in a long one")
         self.count += 1
+
+    def _keep(self, asked: AskedOperation) -> None:
+        """Keep the record of what was asked for, see `records`."""
+        record = encode_asked(asked)
+        self.records.append(record)
+        self.bytes += len(record) + ASKED_BYTES
+
+    def _print(self, kind: str, what: bytes, service: str = "") -> None:
+        """Note the checksum of what was asked for, see `prints`."""
         self.prints.append(crc32(what, _checksum(kind + service)))
-        return self.count
+
+    def _from_turn(self, due: Due) -> tuple[int, int]:
+        """Give when something is due as (duration from this turn on, moment), 0: by the other."""
+        return max(0, due.elapsed_us - self.turn.elapsed_us), due.time_us
 
     def _number(self, what: str) -> int:
         """Give the number of the next operation that can be waited for.
 
         Raises: InvalidAwait in a plain handler.
         """
-        if not self._turn.waits:
+        if not self.turn.waits:
             raise InvalidAwait(f"ctx.{what} gives what is awaited, but this handler is a plain `def`")
         return self.count + 1
 
@@ -262,23 +292,29 @@ class Asked:
         """
         target = self._target(address[0], address[1])
         if not self._sender:
-            self._sender = encode_body(Sender(self._turn.chain))
+            self._sender = encode_body(Sender(self.turn.chain))
         message = self._message(Kind.FORK, address, self._sender, arguments)
-        self._note("fork", message, address[0])
-        if self._turn.trace:
-            message = self._with_trace(message, TracedFork(self._turn.chain, "", self._turn.trace))
+        self._note()
+        if self.turn.waits:
+            service, key, method = address
+            shard = self._settings.sharding.shard if target == SELF else target.shard
+            self._keep(AskedFork(service, shard, key, method, arguments))
+            if self._settings.prints:
+                self._print("fork", message, service)
+        if self.turn.trace:
+            message = self._with_trace(message, TracedFork(self.turn.chain, "", self.turn.trace))
         self.messages.append((target, message))
 
-    def call(self, address: tuple[str, str, str], arguments: bytes, decode: Callable[[bytes], T], due: Due) -> Call[T]:
+    def call(self, address: tuple[str, str, str], arguments: bytes, stated: type[T], due: Due) -> Call[T]:
         """Send a request.
 
         Args:
             address: service, key, method.
             arguments: msgpack map.
-            decode: of the result.
+            stated: annotation of the result.
             due: its deadline.
         """
-        turn = self._turn
+        turn = self.turn
         number = self._number("call")
         target = self._target(address[0], address[1])
         due = turn.from_now(due)
@@ -286,30 +322,37 @@ class Asked:
         deadline_us = turn.elapsed_at(due) if target == SELF else turn.time_at(due)
         envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
         message = self._message(Kind.REQUEST, address, envelope, arguments)
-        self._note("call", message, address[0])
+        self._note()
+        service, key, method = address
+        shard = self._settings.sharding.shard if target == SELF else target.shard
+        self._keep(AskedCall(service, shard, key, method, arguments, *self._from_turn(due)))
+        if self._settings.prints:
+            self._print("call", message, service)
         if turn.trace:
             context = within(turn.trace, turn.span(number))
             message = self._with_trace(message, TracedRequest(turn.waits, number, deadline_us, turn.chain, context))
-        service, key, method = address
-        shard = self._settings.sharding.shard if target == SELF else target.shard
-        call = Call(turn, number, turn.now_us, f"{service}/{shard}/{key} {method}", decode, target, due)
+        what = f"{service}/{shard}/{key} {method}"
+        call = Call(turn, number, turn.now_us, what, decoder(stated), target, due, stated)
         self.messages.append((target, message))
         self.operations.append(call)
         return call
 
     def timer(self, due: Due) -> Timer:
         """Wait until the times of the shard are so far, or until they move where that is past."""
-        turn = self._turn
+        turn = self.turn
         number = self._number("timer")
         due = turn.from_now(due)
-        self._note("timer", b"%d" % due.first_us)
+        self._note()
+        self._keep(AskedTimer(*self._from_turn(due)))
+        if self._settings.prints:
+            self._print("timer", b"%d" % due.first_us)
         timer = Timer(turn, number, turn.now_us, turn.time_at(due), due)
         self.operations.append(timer)
         return timer
 
     def run(self, function: object, positional: tuple[object, ...], named: Mapping[str, object]) -> Activity[object]:
         """Have an activity run."""
-        turn = self._turn
+        turn = self.turn
         number = self._number("run")
         spec = self._settings.activities.get(function)  # type: ignore[call-overload]  # whatever else is not in it
         if spec is None:
@@ -341,17 +384,24 @@ class Asked:
             timeout_us=duration_us(spec.policy.timeout),
             heartbeat_us=duration_us(spec.policy.heartbeat),
         )
-        self._note("run", encode_body(start))
-        activity = Activity(turn, number, turn.now_us, start, decoder(cast("type[object]", spec.result_type)))
+        self._note()
+        self._keep(AskedRun(spec.name, arguments, start.timeout_us, start.heartbeat_us, start.at_most_once))
+        if self._settings.prints:
+            self._print("run", encode_body(start))
+        stated = cast("type[object]", spec.result_type)
+        activity = Activity(turn, number, turn.now_us, start, decoder(stated), stated)
         self.starts.append(start)
         self.operations.append(activity)
         return activity
 
     def promise(self, stated: type[T]) -> Promise[T]:
         """Give something that another turn completes."""
-        turn = self._turn
+        turn = self.turn
         number = self._number("promise")
-        self._note("promise", b"")
+        self._note()
+        self._keep(AskedPromise())
+        if self._settings.prints:
+            self._print("promise", b"")
         promise = Promise(turn, number, turn.now_us, f"{turn.waits}.{number}", decoder(stated))
         self.operations.append(promise)
         return promise
@@ -364,31 +414,41 @@ class Asked:
         reply = ok_reply(encode_any(value))
         if len(reply) > self._limits.reply_bytes_max:
             raise TooLarge(f"the value would have {len(reply)} bytes, at most {self._limits.reply_bytes_max}")
-        self._note("complete", promise.encode() + reply)
+        self._note()
+        if self.turn.waits:
+            self._keep(AskedComplete(promise, reply))
+            if self._settings.prints:
+                self._print("complete", promise.encode() + reply)
         self.completions.append(Completion(int(invocation), int(operation), reply))
 
     def reply_later(self) -> str:
         """Have the reply come when the promise is completed whose id this gives."""
-        if self._turn.waits:
+        if self.turn.waits:
             raise InvalidUse("an `async def` handler replies when it returns; await a promise of ctx.promise")
-        self._note("later", b"")
+        self._note()
         self.later = True
-        return f"{self._turn.lsn}.0"
+        return f"{self.turn.lsn}.0"
 
     def continue_with(self, method: str, arguments: bytes) -> None:
         """Have another handler of this key go on where this one returns."""
-        if not self._turn.waits:
+        if not self.turn.waits:
             raise InvalidUse("only an `async def` handler continues; a plain one sends with ctx.fork")
         if len(arguments) > self._limits.message_bytes_max:
             size, most = len(arguments), self._limits.message_bytes_max
             raise TooLarge(f"the arguments of {method} would have {size} bytes, at most {most}")
-        self._note("continue", method.encode() + b"\0" + arguments)
+        self._note()
+        self._keep(AskedContinue(method, arguments))
+        if self._settings.prints:
+            self._print("continue", method.encode() + b"\0" + arguments)
         self.following = Following(method, arguments)
 
     def cancel(self, operation: Operation[object]) -> None:
         """Take back what was asked for."""
-        self._note("cancel", b"%d" % operation.number)
-        operation.resolve(CANCELLED, self._turn.next_order())
+        self._note()
+        self._keep(AskedCancel(operation.number))
+        if self._settings.prints:
+            self._print("cancel", b"%d" % operation.number)
+        operation.resolve(CANCELLED, self.turn.next_order())
         self.cancelled.append(operation)
 
 

@@ -31,6 +31,12 @@ class Written:
         self._parts += wrote
         wrote.clear()
 
+    def only(self, wrote: bytes) -> bytes | None:
+        """Give `rolling_update` for a run of one message that wrote this; None: something was handed in before it."""
+        if self._parts or self._hash is not None:
+            return None
+        return hashlib.blake2b(wrote, digest_size=ROLLING_BYTES).digest()
+
     def add(self, wrote: bytes) -> None:
         """Take in what a record caused; it has no digest of its own."""
         if wrote:

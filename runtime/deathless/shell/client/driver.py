@@ -37,6 +37,7 @@ from deathless.core.client.events import (
     TimerFired,
     error_of,
 )
+from deathless.core.client.link import ACK_S, PING_S, RESEND_S
 from deathless.core.client.machine import ClientMachine
 from deathless.shell.client.waiters import Typed, Waiter, complete, fail, fail_all, refuse_all
 from deathless.shell.directory.members import read_members
@@ -45,6 +46,8 @@ from deathless.shell.net.connections import CLOSING_TURNS
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.tls import client_context, watch
 
+LEAST_S: Final = min(ACK_S, PING_S, RESEND_S)
+"""A machine that has just sent a call, or got a reply, has nothing to do before so many seconds have passed."""
 _LOG: Final = logging.getLogger("deathless.client")
 DIRECTORY: Final = "dir:"
 
@@ -105,7 +108,7 @@ class _Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         try:
-            self._driver.handle(BytesReceived(link=self._link, data=data))
+            self._driver.received(self._link, data)
         except Exception as error:  # noqa: BLE001  this link ends; what it owes is asked for on the next one
             _LOG.exception("can't read a replica's packets")
             self.close()
@@ -203,6 +206,39 @@ class Driver:
                     case _:
                         raise AssertionError(f"effect {effect!r}")
         self._changed()
+        self._set_timer()
+
+    def call_alone(self, message: bytes, waiter: Waiter) -> bool:
+        """Send one call at once where nothing else is to be done. False: it is not so, and nothing was done."""
+        if self._closed:
+            return False
+        now = self._loop.time()
+        sent = self._machine.call_alone(message, waiter, now)
+        if sent is None:
+            return False
+        link = self._links.get(sent[0])
+        if link is not None and link.transport is not None:
+            link.transport.write(sent[1])
+        if self._timer is None or self._timer_at > now + LEAST_S:
+            self._set_timer()
+        return True
+
+    def received(self, link: LinkId, data: bytes) -> None:
+        """Take in what came on a link."""
+        if self._closed:
+            return
+        now = self._loop.time()
+        answered = self._machine.answered_alone(link, data, now)
+        if answered is None:
+            self.handle(BytesReceived(link=link, data=data))
+            return
+        waiter, reply = answered
+        complete(CompleteCalls(waiters=[waiter], replies=[reply]), self.attach)
+        self._changed()
+        if self._timer is None or self._timer_at > now + LEAST_S:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
         deadline = self._machine.deadline
         timer = self._timer
         if deadline is not None and (timer is None or deadline < self._timer_at):

@@ -307,7 +307,8 @@ class Client:
         waiter = self._waiter(future, result)
         if self._scheduled or self._machine.window.in_flight:
             self._enqueue(message, waiter)
-        else:  # nothing is there that could travel with it, so it need not wait for the end of this turn of the loop
+        elif self._messages or self._driver is None or not self._driver.call_alone(message, waiter):
+            # Nothing in flight could travel with it, so it need not wait for the end of this turn of the loop.
             self._messages.append(message)
             self._waiters.append(waiter)
             self._flush()

@@ -10,8 +10,9 @@ from deathless.base.limits import Limits
 from deathless.base.volume import find_shortage
 from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, SUFFIX
 from deathless.engine.log.route import Identity
-from deathless.engine.log.store import ShardLog
-from deathless.engine.ports import FileSystem, ServiceRecord
+from deathless.engine.log.store import PREPARED_BYTES, ShardLog
+from deathless.engine.ports import SegmentMaker, ServiceRecord
+from deathless.shell.disk.filesystem import LOCAL_TYPES, RealFileSystem, filesystem_type
 
 
 def volume_bytes(directory: str) -> int:
@@ -47,8 +48,8 @@ def _newest_checkpoint_bytes(directory: str) -> int:
     return found[-1].stat().st_size if found else 0
 
 
-def open_log(
-    filesystem: FileSystem,
+def open_log(  # noqa: PLR0913 - what a log is opened with, each by its name
+    filesystem: RealFileSystem,
     limits: Limits,
     replica: str,
     record: ServiceRecord,
@@ -57,6 +58,8 @@ def open_log(
     former_services: frozenset[bytes] = frozenset(),
     *,
     instance: str = "",
+    maker: SegmentMaker | None = None,
+    nonce: str = "",
 ) -> ShardLog:
     """Open the log for one replica, with its spare segment.
 
@@ -69,10 +72,17 @@ def open_log(
         adopted_through: cuts up to this epoch may name another store or fence; an operator has adopted them.
         former_services: ids of services that this one was made of; those cuts may name them.
         instance: which of several that call themselves this replica.
+        maker: fills segments ahead of time, where the volume is large enough for that and of this machine.
+        nonce: of this process, for their names.
 
     Raises: OSError.
     """
     identity = Identity(record.service_id, record.incarnation, record.fence, store_id, adopted_through, former_services)
-    log = ShardLog(filesystem, limits, replica, identity, instance=instance)
+    # Of a small volume each byte is for what must be there. On storage of other machines a takeover would read the
+    # zeros over the network, where it reads nothing of space that nobody wrote to.
+    local = filesystem_type(filesystem.root) in LOCAL_TYPES
+    if limits.segment_bytes_max < 4 * PREPARED_BYTES or not local:
+        maker = None
+    log = ShardLog(filesystem, limits, replica, identity, instance=instance, maker=maker, nonce=nonce)
     log.prepare()
     return log

@@ -72,7 +72,8 @@ from deathless.shell.net.listening import announced, descriptors_for
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
-from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.loading import load_configured
+from deathless.shell.web.http2 import ALPN, Http2Connection
 from deathless.shell.web.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.web.protocol import HttpServer
 from deathless.shell.web.replica_metrics import labels_of, replica_metrics
@@ -122,6 +123,8 @@ class Ingress:
         self.service = service
         self.client = client
         self._routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
+        former = service.declared.former_names()
+        self._routes |= {old.encode(): Route(service.specs[now], old) for old, now in former.items()}
         self._name = service.name.encode()
         self._key_bytes_max = limits.key_bytes_max
         self.trace = tracer(None)
@@ -438,7 +441,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     Raises: InvalidConfig, InvalidService, PortTaken.
     """
     limits = config.make_limits()
-    service = load_service(config.module, name=config.service)
+    service = load_configured(config)
     where, name = [f"dir:{config.service_directory}"], f"ingress-{config.replica}"
     shards, token = config.shards, config.token
     async with Client(config.service, where, token=token, tls=config.tls, name=name, shards=shards) as client:
@@ -464,9 +467,10 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             now=time.monotonic,
             wall=time.time,
             refused=ingress.count_refused,
+            http2=Http2Connection,
         )
         ingress.watch_tls(front_tls(config))
-        bound = await http.start(config.ingress_listen, tls_files.server_context(front_tls(config)))
+        bound = await http.start(config.ingress_listen, tls_files.server_context(front_tls(config), ALPN))
         announce(announced(bound, config.advertise_host))
         gc.collect()
         gc.freeze()

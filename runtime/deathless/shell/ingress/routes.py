@@ -26,17 +26,44 @@ _NAMED: Final = re.compile(r"(?:required field|unknown field) `([^`]*)`")
 _ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
+def _given(arguments: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Give the type of arguments that go on without those that the caller did not give.
+
+    A request that is repeated with its key must be the same message when the handler has got an optional argument more
+    meanwhile. What the caller gives goes on also where it equals the default: another version may have another one.
+    """
+    optional = [
+        (each.name, each.type | msgspec.UnsetType, msgspec.UNSET)
+        for each in msgspec.structs.fields(arguments)
+        if not each.required
+    ]
+    return msgspec.defstruct(
+        arguments.__name__,
+        optional,
+        bases=(arguments,),
+        forbid_unknown_fields=True,
+        kw_only=True,
+        frozen=True,
+        gc=False,
+    )
+
+
 class Route:
-    """One handler or query, made ready: how its arguments come in and its result goes out."""
+    """One handler or query, made ready: how its arguments come in and its result goes out.
+
+    Args:
+        spec: what is called.
+        name: by which it is called; empty: its own. By a former one the same request has the same hash as ever.
+    """
 
     __slots__ = ("decode_json", "decode_result", "first_key", "name", "query", "spec")
 
-    def __init__(self, spec: HandlerSpec) -> None:
+    def __init__(self, spec: HandlerSpec, name: str = "") -> None:
         self.spec = spec
-        self.name = spec.name
+        self.name = name or spec.name
         self.query = spec.kind == "query"
         self.first_key = spec.keys[0] if spec.keys else ""  # argument that the {key} of the URL stands for
-        self.decode_json: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(spec.args_type).decode
+        self.decode_json: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(_given(spec.args_type)).decode
         self.decode_result: Callable[[bytes], object] = msgspec.msgpack.Decoder(spec.result_type).decode
 
     def from_json(self, body: bytes, key: str) -> msgspec.Struct:

@@ -19,8 +19,8 @@ from typing import Final, Self
 
 import msgspec
 
-from deathless.base.config import EtcdConfig
 from deathless.base.errors import ForeignDirectory, InvalidArgument, LockUnavailable, StillServing
+from deathless.base.lock_stores.etcd import EtcdConfig
 from deathless.base.shards import shard_name
 from deathless.codec.untrusted import read_json
 from deathless.engine.ports import LockView

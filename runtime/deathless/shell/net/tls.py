@@ -36,6 +36,9 @@ _LOG: Final = logging.getLogger("deathless.tls")
 Stamp = tuple[tuple[int, int, int], ...]
 """(inode, size, modification time) of each file named."""
 
+Protocols = tuple[str, ...]
+"""Names of protocols that both ends of a handshake agree on one of (ALPN, RFC 7301)."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
@@ -52,6 +55,7 @@ class _Context(ssl.SSLContext):
 
     tls: TlsConfig
     server: bool
+    protocols: Protocols
     loaded: _Loaded
     standing: weakref.WeakKeyDictionary[asyncio.BaseProtocol, asyncio.BaseTransport]
 
@@ -70,15 +74,19 @@ class _Context(ssl.SSLContext):
         return self.loaded.context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-_CONTEXTS: Final[dict[tuple[TlsConfig, bool], _Context]] = {}
+_CONTEXTS: Final[dict[tuple[TlsConfig, bool, Protocols], _Context]] = {}
 
 
-def server_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
+def server_context(tls: TlsConfig | None, protocols: Protocols = ()) -> ssl.SSLContext | None:
     """Give the context of a listening port; None: no TLS.
+
+    Args:
+        tls: its setting.
+        protocols: that the port speaks, the one it likes best first; none: it does not say.
 
     Raises: InvalidConfig when a file is missing or does not fit.
     """
-    return None if tls is None else _live(tls, server=True)
+    return None if tls is None else _live(tls, server=True, protocols=protocols)
 
 
 def client_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
@@ -150,20 +158,21 @@ def refresh(tls: TlsConfig | None, safeguards: Safeguards = ALL_SAFEGUARDS) -> b
     return changed
 
 
-def _live(tls: TlsConfig, *, server: bool) -> _Context:
-    context = _CONTEXTS.get((tls, server))
+def _live(tls: TlsConfig, *, server: bool, protocols: Protocols = ()) -> _Context:
+    context = _CONTEXTS.get((tls, server, protocols))
     if context is None:
         context = _Context(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-        context.tls, context.server, context.standing = tls, server, weakref.WeakKeyDictionary()
+        context.tls, context.server, context.protocols = tls, server, protocols
+        context.standing = weakref.WeakKeyDictionary()
         try:
-            context.loaded = _load(tls, server=server)
+            context.loaded = _load(tls, protocols, server=server)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise InvalidConfig(f"tls: {error} ({tls.ca}, {tls.certificate}, {tls.key})") from None
-        _CONTEXTS[tls, server] = context
+        _CONTEXTS[tls, server, protocols] = context
     return context
 
 
-def _load(tls: TlsConfig, *, server: bool) -> _Loaded:
+def _load(tls: TlsConfig, protocols: Protocols, *, server: bool) -> _Loaded:
     if server and not tls.certificate:
         raise InvalidConfig("tls.certificate must name the server's certificate")
     if tls.require_client_certificate and server and not tls.ca:
@@ -182,6 +191,8 @@ def _load(tls: TlsConfig, *, server: bool) -> _Loaded:
         context.load_default_certs()
     if server:
         context.verify_mode = _asked(tls, identity)
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
     return _Loaded(context, stamp, trusted, identity)
 
 
@@ -208,7 +219,7 @@ def _renew(context: _Context) -> bool:
     try:
         if _stamp(tls) == context.loaded.stamp:
             return False
-        context.loaded = _load(tls, server=context.server)
+        context.loaded = _load(tls, context.protocols, server=context.server)
     except (OSError, ValueError, InvalidConfig) as error:
         _LOG.warning("certificates not renewed", extra={"certificate": tls.certificate, "why": str(error)})
         return False

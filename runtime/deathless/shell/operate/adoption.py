@@ -46,7 +46,8 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.holders import holder_of
 from deathless.shell.lock_stores.opening import open_lock
 from deathless.shell.service_code.code_record import what_differs
-from deathless.shell.service_code.fingerprint import describe, fingerprint_of
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.kept_code import former_spellings, node_name
 from deathless.shell.service_code.loading import load_service
 
 TAKES_MAX: Final = 100_000  # epochs that a store is raised by
@@ -213,8 +214,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
     if not head:
         raise InvalidArgument("the log is empty: any code may start it")
     config = plan.config
-    parts = describe(load_service(config.module, name=config.service), config.make_limits(), config.sharding)
-    ours = fingerprint_of(parts)
+    ours = describe(load_service(config.module, name=config.service), config.make_limits(), config.sharding)
     reader = LogReader(filesystem, None)
     last = 0
     written = b""
@@ -223,7 +223,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
         if step.found.frame.kind == FrameKind.CUT:
             written = decode_cut(step.found.frame, segment_path(step.after.epoch, step.after.roll)).fingerprint
     written = written or reader.routes.cut(head).fingerprint
-    if written == ours:
+    if written in ours.spellings | former_spellings(config.directory, ours):
         raise InvalidArgument("the log was written by this code: there is nothing to accept")
     newest = next(iter(CheckpointStore(filesystem, NAME).names()), None)
     if newest is None or newest.lsn != last:
@@ -233,7 +233,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
             remedy="run the old code, `deathless down` (it takes a checkpoint at the end), then adopt the new code",
         )
     plan.adoption.code = [*plan.adoption.code, AdoptedCode(written, last)]
-    told = what_differs(config.directory, written, parts)
+    told = what_differs(config.directory, written, ours, node_name())
     how = f": {told}" if told else ""
     plan.differences.append(
         Difference(

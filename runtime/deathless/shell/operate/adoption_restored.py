@@ -30,6 +30,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, HalfCopy, InvalidArgument, LogTruncated, OtherSupervisor
 from deathless.base.lock_stores import lock_store
 from deathless.codec.frames import Cut, FrameKind, Opening
+from deathless.codec.generations import Generation
 from deathless.codec.witness import Point
 from deathless.core.replica.witness import Owner, Sighting, concerns
 from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName, CheckpointStore
@@ -59,6 +60,7 @@ class RestorePlan:
     view: LockView
     end: Place  # the last place that reads well
     fingerprint: bytes  # of the code that wrote it
+    generation: Generation  # its
     foreign: list[CheckpointName]  # checkpoints that are not of the log as it is accepted
     known_lsn: int  # the highest lsn that one of them, being announced, shows to have been confirmed; 0: none is
     seen: list[Sighting]
@@ -102,8 +104,25 @@ async def look_restored(config: ReplicaConfig, *, cut_only: bool) -> RestorePlan
     strangers = foreign(filesystem, base, end.lsn, names)
     _check_beginning(filesystem, base, [each for each in store.names() if each not in strangers])
     known_lsn = max((each.lsn for each in strangers if store.announced(each.name)), default=0)
-    code = LogReader(filesystem, None).routes.cut(base).fingerprint
-    plan = RestorePlan(config, [], adoption, record, view, end, code, strangers, known_lsn, seen)
+    written = LogReader(filesystem, None).routes.cut(base)
+    if end.lsn < written.upgraded_lsn:
+        raise CorruptFrame(
+            f"{damage}; generation {written.generation} of the code begins behind that, at lsn {written.upgraded_lsn}",
+            remedy="restore the directory from a copy without that damage",
+        )
+    plan = RestorePlan(
+        config,
+        [],
+        adoption,
+        record,
+        view,
+        end,
+        written.fingerprint,
+        written.of_generation(),
+        strangers,
+        known_lsn,
+        seen,
+    )
     lost = max([each.point.lsn for each in seen] + [known_lsn]) - end.lsn
     if cut_only:
         _plan_cut(plan, damage, lost)
@@ -251,9 +270,10 @@ async def _end_log(plan: RestorePlan, filesystem: FileSystem) -> Point:
             plan.fingerprint,
             NAME,
             0,
+            *plan.generation,
         )
         tail = Tail([], [], end.position)
-        log.write_cut(holder.epoch, msgspec.msgpack.encode(cut), tail, incarnation=record.incarnation)
+        log.write_cut(holder.epoch, cut.encode(), tail, incarnation=record.incarnation)
         point = Point(record.service_id, record.incarnation, holder.epoch, end.lsn, end.chain, by=NAME)
         revision = await lock.set_head(holder, point)
         if revision is None:

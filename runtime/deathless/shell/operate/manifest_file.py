@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 import yaml
@@ -26,6 +26,7 @@ import yaml
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidManifest, PermissionRefused
 from deathless.base.limits import NESTING_MAX
+from deathless.base.lock_stores.settings import FindFile
 from deathless.base.manifest import (
     API_VERSION,
     KIND,
@@ -37,7 +38,7 @@ from deathless.base.manifest import (
     replica_configs,
 )
 from deathless.base.manifest_ingress import Ingress
-from deathless.base.manifest_parts import EtcdSpec, PeerService, TlsFiles, TlsSpec
+from deathless.base.manifest_parts import LockSpec, PeerService, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 
 MANIFEST_BYTES_MAX: Final = 1 << 20
@@ -67,9 +68,6 @@ _INT: Final = re.compile(r"[-+]?[0-9]+")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]+")
 _OCTAL: Final = re.compile(r"0o[0-7]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-
-
-_Files = TypeVar("_Files", TlsFiles, TlsSpec)
 
 
 class Mark(NamedTuple):
@@ -373,13 +371,10 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
             )
     token = _token_of(folder, spec.token_file, "tokenFile", problems)
     operator_token = _token_of(folder, spec.operator_token_file, "operatorTokenFile", problems)
-    tls = _absolute_tls(spec.tls, folder, ("spec", "tls"), problems)
+    tls = _absolute_tls(spec.tls, folder, problems)
     ingress = _absolute_ingress(spec, folder, problems)
-    etcd = spec.lock.etcd
-    if etcd is not None:
-        etcd = _absolute_etcd(etcd, folder, problems)
+    lock = _absolute_lock(spec.lock, folder, problems)
     peers, peer_tokens = _absolute_peers(spec.peers, folder, problems)
-    lock = msgspec.structs.replace(spec.lock, etcd=etcd)
     resolved = msgspec.structs.replace(spec, tls=tls, lock=lock, peers=peers, ingress=ingress)
     stored = spec.log_storage.path
     directory = (folder / stored) if stored else folder / ".deathless" / manifest.metadata.name
@@ -453,35 +448,32 @@ def _read_token(path: FilePath) -> tuple[str, str]:
     return token, ""
 
 
-def _absolute_tls(tls: _Files | None, folder: FilePath, at: Path, problems: list[Problem]) -> _Files | None:
+def _absolute_tls(tls: TlsSpec | None, folder: FilePath, problems: list[Problem]) -> TlsSpec | None:
     if tls is None:
         return None
-    paths = {}
-    for name in ("ca", "certificate", "key"):
-        if value := getattr(tls, name):
-            file = folder / value
-            paths[name] = str(file)
-            if not file.is_file():
-                problems.append(
-                    Problem((*at, name), value, f"there is no file {file}", "name a PEM file relative to the manifest")
-                )
+    find = _finder(folder, ("spec", "tls"), problems)
+    paths = {name: find((name,), getattr(tls, name), "a PEM file") for name in ("ca", "certificate", "key")}
     return msgspec.structs.replace(tls, **paths)
 
 
-def _absolute_etcd(etcd: EtcdSpec, folder: FilePath, problems: list[Problem]) -> EtcdSpec:
-    at: Path = ("spec", "lock", "etcd")
-    tls = _absolute_tls(etcd.tls, folder, (*at, "tls"), problems)
-    password = etcd.password_file
-    if password:
-        file = folder / password
-        password = str(file)
+def _absolute_lock(lock: LockSpec, folder: FilePath, problems: list[Problem]) -> LockSpec:
+    found = {
+        name: settings.with_files(_finder(folder, ("spec", "lock", name), problems))
+        for name, settings in lock.given().items()
+    }
+    return msgspec.structs.replace(lock, **found)
+
+
+def _finder(folder: FilePath, below: Path, problems: list[Problem]) -> FindFile:
+    """Give what finds files that fields below a path name, and notes those that are not there."""
+
+    def find(at: Path, named: str, what: str) -> str:
+        if not named:
+            return ""
+        file = folder / named
         if not file.is_file():
-            problems.append(
-                Problem(
-                    (*at, "passwordFile"),
-                    etcd.password_file,
-                    f"there is no file {file}",
-                    "name a file relative to the manifest",
-                )
-            )
-    return msgspec.structs.replace(etcd, tls=tls, password_file=password)
+            remedy = f"name {what} relative to the manifest"
+            problems.append(Problem((*below, *at), named, f"there is no file {file}", remedy))
+        return str(file)
+
+    return find

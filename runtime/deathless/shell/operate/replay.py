@@ -14,35 +14,49 @@ and base.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint, DeathlessError, Diverged, InvalidArgument, UpgradeRequired
-from deathless.base.ids import Fingerprint
+from deathless.base.errors import (
+    CorruptCheckpoint,
+    CorruptFrame,
+    DeathlessError,
+    Diverged,
+    InvalidArgument,
+    UpgradeRequired,
+)
 from deathless.codec.frames import Frame, FrameKind, decode_data
 from deathless.codec.map_entries import owner_of, show_key
 from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_msgpack
+from deathless.codec.wire import ReplyError, decode_struct
 from deathless.core.client.events import error_of
 from deathless.engine.log.route import decode_cut
 from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard, cut_runs
+from deathless.execution.executor import HandlerExecutor
 from deathless.shell.lock_stores.inspection import Inspection, inspect
+from deathless.shell.operate.debugger import LEFT, Debugger, Stops
 from deathless.shell.service_code.code_record import what_differs
-from deathless.shell.service_code.fingerprint import describe, fingerprint_of
-from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.fingerprint import Description, describe
+from deathless.shell.service_code.kept_code import former_spellings, node_name
+from deathless.shell.service_code.loading import load_configured
 
 MODULE: Final = "deathless.shell.operate.replay"
 KEYS_MAX: Final = 100_000  # keys told of one state
+MISFITS_SHOWN_MAX: Final = 100  # handlers that the code does not fit, told one by one
+CHANGED_SHOWN: Final = 3  # keys that a divergence shows
+SHOWN_MAX: Final = 300  # characters of a value there
 PIECE_BYTES: Final = 1 << 16  # of a result, read at once
 
 
@@ -58,6 +72,7 @@ class ReplayOrder(msgspec.Struct, kw_only=True):
     key: str | None = None  # tell of this key alone
     any_code: bool = False  # run code that did not write the log: a what-if
     folder: str = "."  # what the module's path is relative to
+    stops: Stops | None = None  # where Python's debugger stops, on the tool's terminal; None: nowhere
 
 
 class Change(msgspec.Struct):
@@ -91,11 +106,15 @@ class _Failure(msgspec.Struct, tag="failure"):
 
 
 class _Work(msgspec.Struct):
-    """What the fresh process reads from its standard input."""
+    """What the fresh process reads first."""
 
     config: ReplicaConfig
     order: ReplayOrder
     result_fd: int
+
+
+class ReplayLeft(Exception):
+    """The user left the debugger before the end: there is no result."""
 
 
 # ---- the tool's side -----------------------------------------------------------------------------------------
@@ -104,18 +123,21 @@ class _Work(msgspec.Struct):
 async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run in a fresh process, as long as the log takes; who has enough of it cancels.
 
-    Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, InvalidService and what `inspect` raises.
+    Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, InvalidService and what `inspect` raises;
+    ReplayLeft when its user left the debugger.
     """
     look = await inspect(config)
     ours, theirs = os.pipe()
+    work = _handed(msgspec.json.encode(_Work(config, order, theirs)))
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             MODULE,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=sys.stderr,
-            pass_fds=(theirs,),
+            str(work),
+            stdin=asyncio.subprocess.DEVNULL if order.stops is None else None,
+            stdout=sys.stderr if order.stops is None else None,
+            pass_fds=(theirs, work),
             env=_environment(look.record.hash_seed, order.folder),
         )
     except BaseException:
@@ -123,13 +145,15 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         raise
     finally:
         os.close(theirs)
+        os.close(work)
     try:
-        work = msgspec.json.encode(_Work(config, order, theirs))
-        _, told = await asyncio.gather(process.communicate(work), _read_all(ours))
+        _, told = await asyncio.gather(process.wait(), _read_all(ours))
     except asyncio.CancelledError:
         # Killed, and not waited for.
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  a Process can't be closed otherwise
         raise
+    if not told and process.returncode == LEFT:
+        raise ReplayLeft
     if not told:
         raise InvalidArgument(
             f"the process that ran the log ended with status {process.returncode}", remedy="its output says why"
@@ -138,6 +162,15 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     if isinstance(result, _Failure):
         raise error_of(result.code, result.message)
     return result
+
+
+def _handed(data: bytes) -> int:
+    """Give a descriptor from which a process that gets it reads these bytes."""
+    descriptor = os.memfd_create("deathless-replay.json")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 async def _read_all(descriptor: int) -> bytes:
@@ -165,8 +198,9 @@ def _environment(hash_seed: int, folder: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Do the work that stands on standard input; the result goes to the pipe named in it."""
-    work = msgspec.json.decode(sys.stdin.buffer.read(), type=_Work)
+    """Do the work that stands behind the descriptor given; the result goes to the pipe named in it."""
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        work = msgspec.json.decode(file.read(), type=_Work)
     try:
         answer: object = run(work.config, work.order)
     except DeathlessError as error:
@@ -180,27 +214,26 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run the log in this process. Raises: as `replay`."""
     begun = time.monotonic()
     look = asyncio.run(inspect(config))
-    service = load_service(config.module, order.folder, name=config.service)
+    service = load_configured(config, order.folder)
     limits = config.make_limits()
     shard = open_shard(service, limits, look.record.seed, sharding=config.sharding)
     executor, place = shard.executor, shard.place
     notes: list[str] = []
-    plan = _plan(look, order, describe(service, limits, config.sharding), notes)
+    parts = describe(service, limits, config.sharding)
+    plan = _plan(look, order, parts, notes)
     if plan.snapshot is not None:
-        shard.restore(plan.snapshot)
+        shard.restore(plan.snapshot, same_code=plan.snapshot.fingerprint in parts.spellings)
+        notes += _misfits(shard)
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None
-    ran = 0
-    for frame in _frames(look, place.lsn, plan.to):
-        for stop in (plan.base, plan.to):
-            if place.lsn < stop < frame.last_lsn:
-                # A look in the middle of a frame: that part is run alone, the rest afterwards.
-                ran += _apply_part(shard, frame, place.lsn, stop)
-                if before is None and place.lsn >= plan.base:
-                    before = dict(executor.state())
-        if place.lsn < plan.to:
-            ran += _apply_rest(shard, frame)
-        if before is None and place.lsn >= plan.base:
-            before = dict(executor.state())
+    debugger = None
+    if order.stops is not None:
+        debugger = Debugger({name: spec.function for name, spec in service.specs.items()}, order.stops)
+    try:
+        with contextlib.nullcontext() if debugger is None else debugger.whole():
+            ran, before = _run_all(look, shard, plan, before, debugger)
+    except Diverged as error:
+        again = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+        raise explained(look, again, plan, error) from None
     started = plan.snapshot.lsn if plan.snapshot is not None else 0
     result = ReplayResult(
         started_at=started,
@@ -218,6 +251,47 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     return result
 
 
+def _misfits(shard: Shard) -> list[str]:
+    """Say what of a checkpoint of other code does not fit this one."""
+    executor = shard.executor
+    if not isinstance(executor, HandlerExecutor):
+        return []
+    misfits = executor.restoration.misfits()
+    notes = [f"held: {misfit.code}: {misfit}" for misfit in misfits[:MISFITS_SHOWN_MAX]]
+    if len(misfits) > MISFITS_SHOWN_MAX:
+        notes.append(f"{len(misfits)} handlers are held in all, because the code does not fit them")
+    changes = [change for change in executor.restoration.schedule_changes() if change.kind != "new"]
+    notes += [f"schedule {one.name} is {one.kind}: was {one.before}, is {one.now or 'none'}" for one in changes]
+    return notes
+
+
+def _run_all(
+    look: Inspection, shard: Shard, plan: _Plan, before: dict[bytes, bytes] | None, debugger: Debugger | None
+) -> tuple[int, dict[bytes, bytes] | None]:
+    """Run what the plan says; gives how many messages, and the state at its base. Raises: Diverged."""
+    executor, place = shard.executor, shard.place
+    ran = 0
+    for frame in frames_between(look, place.lsn, plan.to):
+        for stop in sorted({plan.base, plan.to, *(debugger.looks if debugger is not None else ())}):
+            if place.lsn < stop < frame.last_lsn:
+                # A look in the middle of a frame: that part is run alone, the rest afterwards.
+                with _watched(debugger, place.lsn + 1):
+                    ran += _apply_part(shard, frame, place.lsn, stop)
+                if before is None and place.lsn >= plan.base:
+                    before = dict(executor.state())
+        if place.lsn < plan.to:
+            with _watched(debugger, place.lsn + 1):
+                ran += _apply_rest(shard, frame)
+        if before is None and place.lsn >= plan.base:
+            before = dict(executor.state())
+    return ran, before
+
+
+def _watched(debugger: Debugger | None, lsn: int) -> contextlib.AbstractContextManager[None]:
+    """Watch the messages from `lsn` on, which are run in one piece, where the debugger is to stop at that one."""
+    return contextlib.nullcontext() if debugger is None else debugger.at_lsn(lsn)
+
+
 @dataclass(slots=True)
 class _Plan:
     snapshot: Snapshot | None  # None: from the beginning
@@ -225,24 +299,24 @@ class _Plan:
     to: int
 
 
-def _plan(look: Inspection, order: ReplayOrder, parts: Mapping[str, str], notes: list[str]) -> _Plan:
+def _plan(look: Inspection, order: ReplayOrder, code: Description, notes: list[str]) -> _Plan:
     """Decide where to begin. Raises: InvalidArgument, UpgradeRequired, DataCorrupt."""
-    survey = _survey(look, fingerprint_of(parts))
-    to = survey.confirmed if order.to is None else order.to
-    if to > survey.confirmed:
-        raise InvalidArgument(f"--to {to} is above the last confirmed message, lsn {survey.confirmed}")
+    found = survey(look, code.spellings | former_spellings(look.config.directory, code))
+    to = found.confirmed if order.to is None else order.to
+    if to > found.confirmed:
+        raise InvalidArgument(f"--to {to} is above the last confirmed message, lsn {found.confirmed}")
     floor = 0
     if not order.any_code:
-        floor = survey.code_floor
-        if survey.foreign_head:
-            told = what_differs(look.config.directory, survey.foreign_head, parts)
+        floor = found.code_floor
+        if found.foreign_head:
+            told = what_differs(look.config.directory, found.foreign_head, code, node_name())
             raise UpgradeRequired(
                 f"the code, interpreter or libraries are not those that wrote the log{': ' if told else ''}{told}",
                 remedy="--any-code runs it nevertheless",
             )
-    floor = max(floor, survey.rebased_to)
+    floor = max(floor, found.floor)
     wanted = to if order.start is None else min(order.start, to)
-    snapshot = _load(look, floor, wanted, oldest=order.oldest, beginning=survey.first == 0 and floor == 0)
+    snapshot = _load(look, floor, wanted, oldest=order.oldest, beginning=found.first == 0 and floor == 0)
     base = snapshot.lsn if snapshot is not None else 0
     if order.start is not None and not order.oldest:
         base = max(base, order.start)
@@ -250,28 +324,39 @@ def _plan(look: Inspection, order: ReplayOrder, parts: Mapping[str, str], notes:
             notes.append(
                 f"the run begins at the checkpoint at lsn {base}: what lies below was written by other code, or rebased"
             )
-    if order.any_code and survey.foreign_head:
+    if order.any_code and found.foreign_head:
         notes.append("this code did not write the log")
     return _Plan(snapshot, base, to)
 
 
 @dataclass(slots=True)
-class _Survey:
+class Survey:
     """What a first look along the chain shows."""
 
     first: int = 0  # lsn before the oldest message that is still there
     confirmed: int = 0
-    rebased_to: int = 0  # lsn of the checkpoint that the last Rebased record names
+    floor: int = 0  # no run crosses it: lsn that the last Rebased record names, or that of the last Upgraded record
     code_floor: int = 0  # messages up to here were written by other code
     foreign_head: bytes = b""  # fingerprint of the head's code where that is another
+    chains: dict[int, bytes] = field(default_factory=dict)  # chain hash at each lsn at which a checkpoint stands
 
 
-def _survey(look: Inspection, code: Fingerprint) -> _Survey:
-    found = _Survey()
+def survey(look: Inspection, spellings: Collection[bytes]) -> Survey:
+    """Look along the chain.
+
+    Args:
+        look: whose log it is.
+        spellings: fingerprints that mean the code that shall run.
+
+    Raises: DataCorrupt errors, OSError.
+    """
+    found = Survey()
+    places = {each.lsn for each in look.checkpoints.names(announced_only=False)}
     if not look.view.head:
         return found
     route = look.whole_route()
     found.first, found.confirmed = route.start.lsn, route.confirmed
+    found.chains[route.start.lsn] = route.start.chain
     foreign = b""
     for step in look.steps(route):
         frame = step.found.frame
@@ -280,20 +365,25 @@ def _survey(look: Inspection, code: Fingerprint) -> _Survey:
             cut = decode_cut(frame, segment_path(step.after.epoch, step.after.roll))
             if foreign:
                 found.code_floor = cut.base.lsn
-            foreign = b"" if cut.fingerprint == code else cut.fingerprint
+            foreign = b"" if cut.fingerprint in spellings else cut.fingerprint
         elif frame.kind == FrameKind.DATA:
-            found.rebased_to = max(found.rebased_to, _rebased_in(frame))
+            found.floor = max(found.floor, _floor_in(frame))
+            if frame.last_lsn in places:
+                found.chains[frame.last_lsn] = frame.chain
     found.foreign_head = foreign
     return found
 
 
-def _rebased_in(frame: Frame) -> int:
-    """Lsn of the checkpoint that a Rebased record of this frame names; 0: there is none."""
-    named = 0
+def _floor_in(frame: Frame) -> int:
+    """Lsn of the checkpoint that a Rebased record of this frame names, or of an Upgraded record; 0: it has neither."""
+    named, lsn = 0, int(frame.first_lsn)
     for run, messages in cut_runs(decode_data(frame)):
-        for message in messages if run.session == 0 else ():
+        for at, message in enumerate(messages if run.session == 0 else ()):
             if message[0] == Kind.REBASED:
                 (named,) = U64.unpack(decode(message).args)
+            elif message[0] == Kind.UPGRADED:
+                named = lsn + at
+        lsn += run.count
     return named
 
 
@@ -315,7 +405,7 @@ def _load(look: Inspection, floor: int, wanted: int, *, oldest: bool, beginning:
     )
 
 
-def _frames(look: Inspection, lsn: int, to: int) -> Iterator[Frame]:
+def frames_between(look: Inspection, lsn: int, to: int) -> Iterator[Frame]:
     """Give the DATA frames that hold messages in (lsn, to]."""
     if lsn >= to:
         return
@@ -334,7 +424,8 @@ def _apply_rest(shard: Shard, frame: Frame) -> int:
         shard.apply(frame)
     else:
         _apply_part(shard, frame, shard.place.lsn, frame.last_lsn)
-        shard.place.chain = frame.chain
+        # The rolling digest is closed once for each frame: run in pieces, a frame gives another one.
+        shard.place.chain, shard.place.digest = frame.chain, decode_data(frame).digest
     return left
 
 
@@ -357,8 +448,90 @@ def _apply_part(shard: Shard, frame: Frame, after: int, through: int) -> int:
     given = decode_data(frame._replace(payload=executed.payload, count=executed.count)).digests
     for offset, (a, b) in enumerate(zip(given, data.digests[first:last], strict=True)):
         if a != b:
-            raise Diverged(f"lsn {after + 1 + offset} gave another state or reply")
+            error = Diverged(f"lsn {after + 1 + offset} gave another state or reply")
+            error.lsn = after + 1 + offset
+            raise error
     return executed.count
+
+
+# ---- what differs --------------------------------------------------------------------------------------------
+
+
+def explained(look: Inspection, shard: Shard, plan: _Plan, error: Diverged) -> Diverged:
+    """Give a divergence with what the message gives here and, as far as it is known, what it gave then.
+
+    The log holds checksums of states and replies alone. So what it gave then is read from the first checkpoint behind
+    it, which may hold what later messages made of it.
+
+    Args:
+        look: whose log it is.
+        shard: an empty one of the same service.
+        plan: of the run that met the difference.
+        error: the difference.
+    """
+    if not error.lsn:
+        return error
+    if plan.snapshot is not None:
+        shard.restore(plan.snapshot)
+    executor, place = shard.executor, shard.place
+    frame = None
+    for frame in frames_between(look, place.lsn, error.lsn):
+        if frame.last_lsn < error.lsn:
+            _apply_rest(shard, frame)
+    if frame is None or not frame.first_lsn <= error.lsn <= frame.last_lsn:
+        return error
+    if place.lsn < error.lsn - 1:
+        _apply_part(shard, frame, place.lsn, error.lsn - 1)
+    before = dict(executor.state())
+    replies = _run_one(shard, frame, error.lsn)
+    after = executor.state()
+    changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+    told = [f"here it replies {_shown(reply)}" for reply in replies[:1]]
+    told += [f"here {show_key(key)} becomes {_json(after.get(key))}" for key in changed[:CHANGED_SHOWN]]
+    told += _then(look, error.lsn, changed[:CHANGED_SHOWN])
+    found = Diverged(f"{error.message}: {'; '.join(told)}" if told else error.message)
+    found.lsn = error.lsn
+    return found
+
+
+def _run_one(shard: Shard, frame: Frame, lsn: int) -> Sequence[bytes]:
+    """Run one message of a frame; gives its replies."""
+    at = int(frame.first_lsn)
+    for run, messages in cut_runs(decode_data(frame)):
+        if at <= lsn < at + run.count:
+            one = run._replace(first_seq=run.first_seq + lsn - at, count=1)
+            results = shard.execute([(one, messages[lsn - at : lsn - at + 1])]).results
+            return results[0].replies if results else ()
+        at += run.count
+    return ()
+
+
+def _then(look: Inspection, lsn: int, keys: Sequence[bytes]) -> list[str]:
+    """Say what the first checkpoint behind a message holds under these keys."""
+    behind = [each for each in look.checkpoints.names() if each.lsn >= lsn]
+    for each in sorted(behind, key=lambda name: name.lsn):
+        try:
+            state = look.checkpoints.load(each.name).state
+        except (CorruptCheckpoint, FileNotFoundError):
+            continue
+        return [f"the checkpoint at lsn {each.lsn} has {show_key(key)} as {_json(state.get(key))}" for key in keys]
+    return []
+
+
+def _shown(reply: bytes) -> str:
+    """Give a reply for people."""
+    if reply[:1] == b"\0":
+        return _json(reply[1:])
+    try:
+        told = decode_struct(ReplyError, reply[1:])
+    except CorruptFrame:
+        return "that its result comes later"
+    return f"{told.code} {told.type}: {told.text}"
+
+
+def _json(encoded: bytes | None) -> str:
+    text = msgspec.json.encode(_plain(encoded), enc_hook=str).decode()
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def _tell(result: ReplayResult, order: ReplayOrder, before: dict[bytes, bytes], after: dict[bytes, bytes]) -> None:

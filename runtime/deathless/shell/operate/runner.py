@@ -21,11 +21,12 @@ import contextlib
 import enum
 import errno
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,7 +40,7 @@ from deathless.shell.directory.members import remove_member
 from deathless.shell.directory.place import check_place
 from deathless.shell.directory.service_record import check_shards
 from deathless.shell.disk.holders import holder_of, take
-from deathless.shell.link.config_file import stands, write_config
+from deathless.shell.link.config_file import read_config, stands, write_config
 from deathless.shell.net.listening import refuse_taken_port
 from deathless.shell.operate.replica_log import cut_log, last_words, told_error
 from deathless.shell.operate.status import Part, ServiceView, look_at_all, parts_of
@@ -119,7 +120,13 @@ class Runner:
         self._tell = tell
         self._lock_file = -1
         self._kick = asyncio.Event()
+        self._upgraders: dict[str, int] = {}  # pidfds of those that were running when a stop was ordered
         self._log_checked_at, self._killed_at = 0.0, float("inf")
+
+    def use(self, configs: list[ReplicaConfig]) -> None:
+        """Start the replicas with these configs from now on, which differ from the first in the code they name."""
+        for replica in map(_Replica, configs):
+            self.replicas[replica.name].config = replica.config
 
     # ---- life ------------------------------------------------------------------------------------------------
 
@@ -171,7 +178,8 @@ class Runner:
             self._look_at_ends(now)
             self._start_due(now)
             self._cut_logs(now)
-            if all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values()):
+            ended = all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values())
+            if ended and not self._upgraders:
                 break
             if now > self._killed_at + END_S:  # before `kill`, a supervisor's own stop has its bound
                 self.leave("killed, but the kernel has not let go of it: it hangs in its storage")
@@ -185,6 +193,8 @@ class Runner:
         """Let go of everything; kills nothing."""
         for replica in self.replicas.values():
             self._forget(replica)
+        for name in list(self._upgraders):
+            self._forget_upgrader(name)
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
@@ -206,14 +216,19 @@ class Runner:
             replica.start_at = None
         view = await self.look()
         followers = [r for r in self.replicas.values() if r.name not in view.primaries]
+        self._find_upgraders()
         for replica in followers:
             self._terminate(replica)
+        for name in self._upgraders.keys() - view.primaries:
+            self._terminate_upgrader(name)
         deadline = time.monotonic() + FOLLOWERS_STOP_S
         while any(replica.pid for replica in followers) and time.monotonic() < deadline:
             self._look_at_ends(time.monotonic())
             await asyncio.sleep(0.02)
         for replica in self.replicas.values():
             self._terminate(replica)
+        for name in self._upgraders.keys() & view.primaries:
+            self._terminate_upgrader(name)
         self._kick.set()
 
     def refusal(self, view: ServiceView) -> DeathlessError | None:
@@ -238,6 +253,8 @@ class Runner:
             replica.start_at = None
             if replica.pid:
                 self._signal(replica, signal.SIGKILL)
+        for descriptor in self._upgraders.values():
+            _signal(descriptor, signal.SIGKILL)
         self._kick.set()
 
     @property
@@ -274,16 +291,7 @@ class Runner:
             self._watch(replica, other, None)
             self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))
             return
-        replica.folder.mkdir(parents=True, exist_ok=True)
-        write_config(replica.config)
-        command = [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(replica.folder / "config.json")]
-        log = os.open(replica.folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            process = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        finally:
-            os.close(log)
+        process = start_supervisor(replica.config, self._environment)
         replica.started_at = now
         replica.start_at = None
         replica.told = ""
@@ -308,7 +316,25 @@ class Runner:
 
     # ---- ends ------------------------------------------------------------------------------------------------
 
+    def _find_upgraders(self) -> None:
+        """Take note of the upgraders that run: who started them may be gone, so that nobody else stops them."""
+        for name, pid in upgraders_of(self.parts).items():
+            with contextlib.suppress(ProcessLookupError):
+                self._upgraders[name] = os.pidfd_open(pid)
+                asyncio.get_running_loop().add_reader(self._upgraders[name], self._kick.set)
+
+    def _terminate_upgrader(self, name: str) -> None:
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            _signal(self._upgraders[name], number)
+
+    def _forget_upgrader(self, name: str) -> None:
+        descriptor = self._upgraders.pop(name)
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+
     def _look_at_ends(self, now: float) -> None:
+        for name in [name for name, descriptor in self._upgraders.items() if not _is_there(descriptor)]:
+            self._forget_upgrader(name)
         for replica in self.replicas.values():
             if replica.pid and _has_ended(replica):
                 self._ended(replica, now)
@@ -361,10 +387,7 @@ class Runner:
 
     @staticmethod
     def _signal(replica: _Replica, number: signal.Signals) -> None:
-        try:
-            signal.pidfd_send_signal(replica.pidfd, number)
-        except ProcessLookupError:
-            return
+        _signal(replica.pidfd, number)
 
     def _cut_logs(self, now: float) -> None:
         if now - self._log_checked_at < LOG_CHECK_S:
@@ -377,11 +400,39 @@ class Runner:
 def _has_ended(replica: _Replica) -> bool:
     if replica.process is not None:
         return replica.process.poll() is not None
+    return not _is_there(replica.pidfd)
+
+
+def _is_there(pidfd: int) -> bool:
+    """Does the process run? One that has ended counts as gone, whether or not its parent has taken note of that."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def start_supervisor(config: ReplicaConfig, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a replica's supervisor in a session of its own; what it says goes to replica.log. Raises: OSError.
+
+    Args:
+        config: of the replica; it is written first.
+        environment: the whole of it.
+    """
+    folder = Path(config.directory) / "replicas" / config.replica
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(config)
+    command = [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(folder / "config.json")]
+    log = os.open(folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        signal.pidfd_send_signal(replica.pidfd, 0)  # is it there? no signal has the number 0
-    except ProcessLookupError:
-        return True
-    return False
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    finally:
+        os.close(log)
 
 
 def running_supervisor(folder: Path) -> int:
@@ -453,6 +504,7 @@ async def stop_all(
     running = {label + folder.name: pid for label, folder in folders if (pid := running_supervisor(folder))}
     pids = {name: os.pidfd_open(pid) for name, pid in running.items()}
     runner = running_runner(directory)
+    theirs = running.keys() - upgraders_of(parts).keys() if runner else set()
     try:
         # A runner would start them again: it is the one to ask.
         if runner:
@@ -461,12 +513,12 @@ async def stop_all(
             group = {name: fd for name, fd in pids.items() if (name in view.primaries) is last}
             for name, fd in group.items():
                 tell(RunnerEvent(change=Change.STOPPING, replica=name, pid=running[name]))
-                if not runner:
+                if name not in theirs:
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     signal.pidfd_send_signal(fd, signal.SIGCONT)
             stop_s = STOP_S + (handover_wait_s if last else 0.0)
             for name, fd in group.items():
-                if not await _wait_end(fd, stop_s):
+                if not await wait_end(fd, stop_s):
                     raise OtherSupervisor(
                         f"{name} (process {running[name]}) has not stopped after {stop_s:g} s",
                         remedy="kill -9 it: that loses nothing confirmed",
@@ -478,11 +530,23 @@ async def stop_all(
     return list(running)
 
 
+def upgraders_of(parts: list[Part]) -> dict[str, int]:
+    """Give the supervisors that run of replicas that were started for an upgrade, which no runner started."""
+    found = {}
+    for part in parts:
+        for path in _configs(part.directory):
+            with contextlib.suppress(DeathlessError, OSError):
+                if read_config(str(path)).upgrade is not None and (pid := running_supervisor(path.parent)):
+                    found[part.label + path.parent.name] = pid
+    return found
+
+
 def _configs(directory: Path) -> list[Path]:
     return sorted((directory / "replicas").glob("*/config.json"))
 
 
-async def _wait_end(pidfd: int, wait_s: float) -> bool:
+async def wait_end(pidfd: int, wait_s: float) -> bool:
+    """Wait until a process has ended, at most so many seconds; False where it has not."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(pidfd, ended.set)

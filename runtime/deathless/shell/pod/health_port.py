@@ -87,10 +87,15 @@ class Health:
 
     async def _ready(self, request: Request) -> None:
         standing = self._standing
-        why = self._silence() or not_ready(standing) or await self._front_door(standing)
+        why = self._silence() or not_ready(standing) or self._upgrades(standing) or await self._front_door(standing)
         role, epoch = (standing.role, standing.epoch) if standing is not None else ("", 0)
         body = {"ready": not why, "role": role, "epoch": epoch, "why": why}
         request.respond(503 if why else 200, msgspec.json.encode(body))
+
+    def _upgrades(self, standing: Standing | None) -> str:
+        """Why one that was started for an upgrade serves nobody yet: what it takes over for may be called off."""
+        taking = standing is not None and standing.role == "taking-over"
+        return "taking-over: an upgrade is not made yet" if taking and self._config.upgrade is not None else ""
 
     async def _front_door(self, standing: Standing | None) -> str:
         """Why callers are not served; empty: they are."""

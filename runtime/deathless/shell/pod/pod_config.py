@@ -67,11 +67,15 @@ def read_shared_config(path: str) -> ReplicaConfig:
 
     Raises: InvalidConfig.
     """
+    return _with_token(read_plain_config(path))
+
+
+def read_plain_config(path: str) -> ReplicaConfig:
+    """Read the shared file alone, for what speaks to nobody: no secret that it names is read. Raises: InvalidConfig."""
     try:
-        config = msgspec.convert({"replica": TOOL} | _read_shared(path), ReplicaConfig)
+        return msgspec.convert({"replica": TOOL} | _read_shared(path), ReplicaConfig)
     except msgspec.ValidationError as error:
         raise InvalidConfig(f"{path}: {error}") from None
-    return _with_token(config)
 
 
 def _read_shared(path: str) -> dict[str, object]:

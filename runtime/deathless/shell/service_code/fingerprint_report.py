@@ -17,7 +17,8 @@ from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
 from deathless.codec.untrusted import read_json
 from deathless.shell.disk.small_files import read_small
-from deathless.shell.service_code.fingerprint import describe, fingerprint_of
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.kept_code import is_kept
 from deathless.shell.service_code.loading import load_service
 
 
@@ -29,25 +30,34 @@ class CodeCheck:
     module: str
     fingerprint: str  # hexadecimal
     parts: dict[str, str]  # what it is made of
+    spellings: tuple[str, ...] = ()  # all fingerprints that mean this code, that of older releases among them
+    kept: bool | None = None  # is the code kept with the log? None: no directory was named
 
     @property
     def message(self) -> str:
         """One line of JSON, for a termination message."""
-        told = {"service": self.service, "module": self.module, "fingerprint": self.fingerprint}
-        return msgspec.json.encode(told).decode()
+        told: dict[str, object] = {"service": self.service, "module": self.module, "fingerprint": self.fingerprint}
+        return msgspec.json.encode(told | {"spellings": self.spellings}).decode()
 
 
 class _Configured(msgspec.Struct, frozen=True):
     """What of a ReplicaConfig, whole or shared, is looked at."""
 
     module: str = ""
+    directory: str = ""
     limits: dict[str, int | float] = {}
     shards: int = 1
     peers: tuple[PeerConfig, ...] = ()
 
 
 def check_code(
-    module: str | None, path: str, limits: str = "", *, shards: int | None = None, peers: str = ""
+    module: str | None,
+    path: str,
+    limits: str = "",
+    *,
+    shards: int | None = None,
+    peers: str = "",
+    directory: str = "",
 ) -> CodeCheck:
     """Find the fingerprint of a module's service.
 
@@ -57,6 +67,8 @@ def check_code(
         limits: JSON that counts instead of the config's.
         shards: of the service, instead of the config's.
         peers: JSON with the shards of other services by name, instead of the config's.
+        directory: of the shard, to tell whether the code is kept there, instead of the config's; empty in both: that is
+            not told.
 
     Raises: InvalidConfig, InvalidService.
     """
@@ -70,8 +82,17 @@ def check_code(
         peers=_peers(peers) if peers else {peer.name: peer.shards for peer in configured.peers},
     )
     counted = _limits(limits.encode() or msgspec.json.encode(configured.limits), path)
-    parts = describe(service, counted, sharding)
-    return CodeCheck(service=service.name, module=module, fingerprint=fingerprint_of(parts).hex(), parts=parts)
+    code = describe(service, counted, sharding)
+    ours = code.fingerprint
+    directory = directory or configured.directory
+    return CodeCheck(
+        service=service.name,
+        module=module,
+        fingerprint=ours.hex(),
+        parts=code.parts,
+        spellings=tuple(sorted(each.hex() for each in code.spellings)),
+        kept=is_kept(directory, ours) if directory else None,
+    )
 
 
 def _read(path: str) -> _Configured:

@@ -16,16 +16,29 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidService
 from deathless.execution.author.service import Service
+from deathless.shell.service_code import kept_import
+from deathless.shell.service_code.code_record import FOLDER
 from deathless.shell.service_code.fingerprint import describe_code, differences, fingerprint
+from deathless.shell.service_code.kept_code import modules_in
 
 FRAMES_SHOWN_MAX = 5
 
 _from_files: dict[str, ModuleType] = {}
 """Modules imported by path, by name: only these may give way to another file of the same name."""
 
-__all__ = ["describe_code", "differences", "fingerprint", "load_attribute", "load_service"]
+__all__ = [
+    "describe_code",
+    "differences",
+    "fingerprint",
+    "import_kept",
+    "load_attribute",
+    "load_configured",
+    "load_kept",
+    "load_service",
+]
 
 
 def load_service(target: str, folder: str | Path = ".", *, name: str = "") -> Service:
@@ -51,6 +64,42 @@ def load_service(target: str, folder: str | Path = ".", *, name: str = "") -> Se
     return service
 
 
+def load_kept(folder: str | Path, target: str, *, name: str = "") -> Service:
+    """Import a service from code that was kept with its log; this process imports the author's modules from there.
+
+    Args:
+        folder: of the kept code, see `kept_code`.
+        target: as the config named it when the code was kept; files count by their names where they have moved.
+        name: see `load_service`.
+
+    Raises: FormerCodeMissing when the copy is not whole; InvalidService.
+    """
+    kept_import.install(modules_in(Path(folder)))
+    return load_service(target, name=name)
+
+
+def import_kept(config: ReplicaConfig) -> None:
+    """Have this process import the author's modules from the code that the config names; as ever where it names none.
+
+    Raises: FormerCodeMissing.
+    """
+    if config.code:
+        kept_import.install(modules_in(Path(config.directory) / FOLDER / config.code))
+
+
+def load_configured(config: ReplicaConfig, folder: str | Path = ".") -> Service:
+    """Import the service that a replica runs: from its kept code, where the config names one.
+
+    Args:
+        config: the replica's.
+        folder: see `load_service`.
+
+    Raises: FormerCodeMissing, InvalidService.
+    """
+    import_kept(config)
+    return load_service(config.module, folder, name=config.service)
+
+
 def load_attribute(target: str, folder: str | Path = ".") -> object:
     """Import something that an author named: "module:attribute" or "path/to/file.py:attribute".
 
@@ -67,6 +116,9 @@ def load_attribute(target: str, folder: str | Path = ".") -> object:
 
 def _import_file(path: Path) -> ModuleType:
     path = path.resolve()
+    kept = kept_import.installed().stands_for(path)
+    if kept:
+        return _import_module(kept, path.parent)
     if not path.is_file():
         raise InvalidService(f"there is no file {path}")
     loaded = sys.modules.get(path.stem)

@@ -6,6 +6,9 @@ of a handler, installed or not (an image may hold other code under the same vers
 library nor among installed packages; its own imports are followed. Other packages count as what they are distributed
 as, together with what they require.
 
+A module that this process imports from a kept copy (`kept_import`) is named by the file it was copied from, and read
+from the copy.
+
 Guarantees: same files, same answer. Does not: find modules imported under computed names.
 """
 
@@ -24,6 +27,7 @@ from pathlib import Path
 
 from deathless.base.errors import InvalidService
 from deathless.execution.author.service import Service
+from deathless.shell.service_code.kept_import import installed
 
 _INSTALLED = tuple(
     {
@@ -34,6 +38,11 @@ _INSTALLED = tuple(
 )
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 OURS = "deathless"
+ZONE_MODULES = frozenset({"zoneinfo", "dateutil", "pytz", "tzlocal", "tzdata", "pendulum", "arrow", "babel"})
+"""Who imports one of these may ask for the rules of a time zone."""
+ZONE_LIBRARIES = frozenset({"tzdata", "python-dateutil", "pytz", "tzlocal", "pendulum", "arrow", "babel"})
+"""A library that is one of these, or requires one, may ask for them on the author's behalf."""
+UTC = frozenset({"UTC", "Etc/UTC"})
 
 
 @dataclass(slots=True)
@@ -42,6 +51,11 @@ class Code:
 
     files: dict[str, Path] = field(default_factory=dict)  # source file by module name
     versions: dict[str, str] = field(default_factory=dict)  # version by distribution, lower-case names
+    zones: bool = False  # the rules of time zones other than UTC may be asked for
+
+    def source(self, name: str) -> bytes:
+        """Read a module's source: from its copy, where this process imports it from there. Raises: OSError."""
+        return installed().copy_of(self.files[name]).read_bytes()
 
 
 def code_of(service: Service) -> Code:
@@ -69,7 +83,9 @@ def code_of(service: Service) -> Code:
             packages.add(top)
         else:
             code.files[name] = path
-            waiting += _imports(name, path)
+            tree = _parsed(path)
+            code.zones = code.zones or _names_zones(tree)
+            waiting += _imports(name, path, tree)
             parent = name.rpartition(".")[0]
             waiting += [parent] if parent else []
     packages.add(OURS)
@@ -77,7 +93,13 @@ def code_of(service: Service) -> Code:
     if service.schedules:
         packages.add("cronsim")
     code.files = dict(sorted(code.files.items()))
-    code.versions = dict(sorted(_versions(packages).items()))
+    versions, required = _versions(packages)
+    code.versions = dict(sorted(versions.items()))
+    code.zones = (
+        code.zones
+        or any(schedule.zone not in UTC for schedule in service.schedules.values())
+        or not ZONE_LIBRARIES.isdisjoint(required)
+    )
     return code
 
 
@@ -110,13 +132,34 @@ def _is_installed(path: Path) -> bool:
     return "site-packages" in path.parts or str(path).startswith(_INSTALLED)
 
 
-def _imports(name: str, path: Path) -> Iterator[str]:
-    """Names of modules that a file may import, anywhere in it."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+def _parsed(path: Path) -> ast.Module:
+    """Raises: InvalidService."""
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        return ast.parse(installed().copy_of(path).read_bytes(), str(path))
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidService(f"{path} can't be read: {error}") from None
+
+
+def _names_zones(tree: ast.Module) -> bool:
+    """Does a file import what knows time zones, or name it as text, as who imports by a computed name would?"""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                named = [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                named = [node.module or ""]
+            case ast.Constant(value=str(text)):
+                named = [text]
+            case _:
+                continue
+        if any(name.partition(".")[0] in ZONE_MODULES for name in named):
+            return True
+    return False
+
+
+def _imports(name: str, path: Path, tree: ast.Module) -> Iterator[str]:
+    """Names of modules that a file may import, anywhere in it."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -130,15 +173,20 @@ def _imports(name: str, path: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names if _file_of(f"{base}.{alias.name}") is not None)
 
 
-def _versions(packages: set[str]) -> dict[str, str]:
-    """Versions of the distributions that hold these packages, and of what those require."""
+def _versions(packages: set[str]) -> tuple[dict[str, str], set[str]]:
+    """Versions of the distributions that hold these packages, and of what those require, installed or not.
+
+    Gives the versions, and the names of all that were asked for.
+    """
     owners = metadata.packages_distributions()
     waiting = [owner for package in packages for owner in owners.get(package, [package])]
     found: dict[str, str] = {}
+    asked: set[str] = set()
     while waiting:
         name = waiting.pop().lower().replace("_", "-")
-        if name in found:
+        if name in asked:
             continue
+        asked.add(name)
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -148,4 +196,4 @@ def _versions(packages: set[str]) -> dict[str, str]:
             continue
         needed = [text for text in distribution.requires or [] if "extra ==" not in text]
         waiting += [wanted[0] for text in needed if (wanted := _REQUIREMENT.match(text))]
-    return found
+    return found, asked

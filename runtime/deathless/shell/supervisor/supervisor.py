@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, OtherSupervisor
+from deathless.base.errors import DeathlessError, OtherSupervisor, UpgradeRequired
 from deathless.core.supervisor.detection import Detector, Report
 from deathless.core.supervisor.dispatch import Dispatch
 from deathless.core.supervisor.effects import (
@@ -49,6 +49,7 @@ from deathless.core.supervisor.effects import (
 )
 from deathless.core.supervisor.events import (
     Begun,
+    CodeNotKept,
     Event,
     Fenced,
     HeartbeatDue,
@@ -64,7 +65,7 @@ from deathless.core.supervisor.events import (
     WorkerStarted,
 )
 from deathless.core.supervisor.machine import Settings, State, SupervisorMachine
-from deathless.core.supervisor.records import AddressesAre, RoleIs
+from deathless.core.supervisor.records import AddressesAre, RoleIs, Stopping
 from deathless.engine.replica.failures import as_ours
 from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.link.config_file import read_config
@@ -84,7 +85,11 @@ from deathless.shell.supervisor.standing_view import StandingView
 from deathless.shell.supervisor.starting import Start
 from deathless.shell.supervisor.termination_message import leave_word
 from deathless.shell.supervisor.worker_process import WorkerProcess, changes_of
+from deathless.shell.upgrade.following import CodeFollowing
 
+MODULE: Final = "deathless.shell.supervisor.supervisor"
+BEGIN_AGAIN: Final = -1
+"""What a supervisor ends with that is to be started anew, with the config as it stands then; no exit code has it."""
 _LOG: Final = logging.getLogger("deathless.supervisor")
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -104,7 +109,6 @@ class Supervisor:
     ) -> None:
         self.config = config
         self.config_path = config_path
-        self.folder = Path(config.directory) / "replicas" / config.replica
         self.machine = SupervisorMachine(
             Settings(
                 replica=config.replica,
@@ -113,6 +117,7 @@ class Supervisor:
                 instance=config.instance,
                 has_ingress=bool(config.ingress_listen),
                 promote_checkpointer=config.promote_checkpointer,
+                follows_code=bool(config.code),
             ),
             time.monotonic(),
         )
@@ -122,6 +127,7 @@ class Supervisor:
         self._reaps = reaps
         self._kick = asyncio.Event()
         self._stopped = asyncio.Event()  # we were told to stop
+        self._following = CodeFollowing(config, self.order_stop, lambda: self._take(CodeNotKept()))
         self._start = Start(config, self.folder, settings, lambda: self.worker.open_page(fresh=False))
         self._others = OtherReplicas(config, self._take, self._kick.set)
         self._beside = SideProcesses(config, config_path, lambda fenced: self._take(Fenced(fenced)))
@@ -133,6 +139,11 @@ class Supervisor:
             door=self._others.door,
         )
         self._view = StandingView(config, settings)
+
+    @property
+    def folder(self) -> Path:
+        """Of this replica, in the log directory."""
+        return Path(self.config.directory) / "replicas" / self.config.replica
 
     @property
     def report(self) -> Report:
@@ -147,7 +158,7 @@ class Supervisor:
     # ---- life ------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Run until stopped; gives the exit code.
+        """Run until stopped; gives the exit code, or BEGIN_AGAIN: the config names other code from now on.
 
         Raises: what `prepare` refuses to start with; PortTaken; SettingsChanged; OSError.
         """
@@ -179,7 +190,7 @@ class Supervisor:
             self._end()
             for _ in range(CLOSING_TURNS):
                 await asyncio.sleep(0)
-        return 0
+        return BEGIN_AGAIN if self._following.begins_again else 0
 
     async def _loop(self) -> None:
         heartbeat_s = self.machine.settings.limits.heartbeat_s
@@ -205,6 +216,7 @@ class Supervisor:
 
     def order_stop(self) -> None:
         """SIGTERM: an orderly stop; what is admitted is confirmed and answered first."""
+        self._following.stop_ordered()
         self._stopped.set()
         self._take(StopOrdered())
 
@@ -219,6 +231,8 @@ class Supervisor:
                 self._view.fingerprint = event.record.fingerprint
             elif isinstance(event.record, RoleIs):
                 self._start.served = self._start.served or event.record.role in SERVING
+            elif isinstance(event.record, Stopping) and event.record.code == UpgradeRequired.code:
+                self._following.look()
         return self.machine.handle(event, time.monotonic(), self.worker.read())
 
     def _do(self, effect: Effect) -> None:
@@ -338,12 +352,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = read_config(arguments[0])
         configure(config.log_level, config.replica, "supervisor")
-        return asyncio.run(serve(config, arguments[0]))
+        code = asyncio.run(serve(config, arguments[0]))
     except (DeathlessError, OSError) as error:
         ours = as_ours(error, "supervisor")
         _LOG.error("supervisor stops", extra={"code": ours.code, "why": str(ours)})
         sys.stderr.write(f"{ours}\n")
         return ours.exit_code
+    if code == BEGIN_AGAIN:
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-m", MODULE, arguments[0]])  # noqa: S606  this very program
+    return code
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""HTTP/1.1 for every port of ours that speaks it, JSON of strangers, and metrics."""
+"""HTTP/1.1 and HTTP/2 for every port of ours that speaks them, JSON of strangers, and metrics."""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the ingress: httptools parses, everything around it is here.
+"""HTTP/1.1 for the ingress: httptools parses, everything around it is here; and the port, for every version.
 
 httptools says where a message begins and ends and refuses what is ambiguous (two lengths, length beside chunks, bare
 line feeds, folded lines). It has no limits, no timeouts and no opinion on the rest, so these are ours:
@@ -12,6 +12,7 @@ line feeds, folded lines). It has no limits, no timeouts and no opinion on the r
   CONNECT give 501; other versions 505. After any refusal of the message itself the connection ends.
 - The end of a refused connection is lingering: the answer is sent, our side closed, and what still comes is read and
   thrown away for a moment, so that the answer is not lost in a reset.
+- A client that speaks HTTP/2, agreed on in TLS or shown by its first bytes, is given over where the port has it.
 
 Guarantees: each request reaches the application once, whole, in order; `Request.respond` after the client left does
 nothing. Does not: routes, TLS settings, what a body means. Imports nothing of ours but errors.
@@ -23,6 +24,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
@@ -41,7 +43,43 @@ SLICE: Final = 16384  # bytes given to the parser at once; bounds what a pause c
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class HttpConnection(asyncio.Protocol):
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which clients of HTTP/2 begin (RFC 9113, 3.4)
+
+
+class OpenConnection(asyncio.Protocol):
+    """What the port knows of a connection, whatever version it speaks."""
+
+    def begin(self, transport: asyncio.Transport, data: bytes, *, full: bool) -> None:
+        """Go on with a connection that another protocol began.
+
+        Args:
+            transport: of it.
+            data: what has been read.
+            full: there is no place for it: say so, and end.
+        """
+
+    @property
+    @abstractmethod
+    def idle_since(self) -> float | None:
+        """Since when nothing of a request is under way here; None: something is."""
+
+    @abstractmethod
+    def sweep(self, now: float) -> None:
+        """End what has taken too long."""
+
+    def announce_stop(self) -> None:
+        """The port will stop; requests are taken for a moment yet."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Read no further request; end when everything is answered."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End at once."""
+
+
+class HttpConnection(OpenConnection):
     """One connection."""
 
     def __init__(self, server: HttpServer) -> None:
@@ -57,7 +95,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers = 0  # header lines of it
         self._silent = 0  # bytes fed since the parser last told anything. Invariant: bounded in a head
         self._refusal: tuple[int, DeathlessError] | None = None  # the message can't be read: answer and end
-        self._held = b""  # read, not fed: reading is paused. Invariant: at most one buffer of the transport
+        self._held = b""  # read, not fed: reading is paused (at most one buffer of the transport), or version unknown
         self._paused = False  # reading is paused
         self._write_paused = False
         self._spoke = False  # a whole request came
@@ -83,11 +121,29 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         server = self.server
         server.make_room()
-        if len(server.connections) >= self._limits.connections_max:
+        full = len(server.connections) >= self._limits.connections_max
+        secured = transport.get_extra_info("ssl_object")
+        if server.http2 is not None and secured is not None and secured.selected_alpn_protocol() == "h2":
+            self._give_over(server.http2(server), b"", full=full)
+            return
+        if full:
             self._begin_refused(503, Overloaded(f"{self._limits.connections_max} connections are open"))
         server.connections[self] = None
         server.silent.came(self, self.abort)
         tls_files.watch(self, transport)
+
+    def _give_over(self, successor: OpenConnection, data: bytes, *, full: bool) -> None:
+        """The client speaks HTTP/2."""
+        transport, server = self._transport, self.server
+        assert transport is not None, "it has just spoken"
+        self._ended = True
+        self._transport = None
+        transport.set_protocol(successor)
+        server.connections[successor] = None
+        server.silent.came(successor, successor.abort)
+        server.left(self)
+        tls_files.watch(successor, transport)
+        successor.begin(transport, data, full=full)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -128,8 +184,25 @@ class HttpConnection(asyncio.Protocol):
             self._held += data
             return
         if self._request is None and not self._waiting and not self._silent:
-            self._since = self.server.now()
+            if not self._held:
+                self._since = self.server.now()
+            if not self._spoke and self.server.http2 is not None:
+                data = self._opening(data, self.server.http2)
         self._feed(data)
+
+    def _opening(self, data: bytes, http2: Callable[[HttpServer], OpenConnection]) -> bytes:
+        """Look at a connection's first bytes; gives what is HTTP/1.1. Over TLS the version is agreed on before."""
+        data, self._held = self._held + data, b""
+        transport = self._transport
+        if data[0] != PREFACE[0] or transport is None or transport.get_extra_info("sslcontext") is not None:
+            return data
+        if data.startswith(PREFACE):
+            self._give_over(http2(self.server), data, full=False)
+        elif PREFACE.startswith(data):
+            self._held = data
+        else:
+            return data
+        return b""
 
     def _feed(self, data: bytes) -> None:
         """Give the parser what was read, piece by piece, as long as nothing says stop."""
@@ -372,7 +445,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def _idle_limit_s(self) -> float:
         limits = self._limits
-        if self._silent:
+        if self._silent or self._held:
             return limits.head_timeout_s
         return limits.idle_timeout_s if self._spoke else limits.first_timeout_s
 
@@ -404,6 +477,7 @@ class HttpServer:
         now: gives seconds, monotonic.
         wall: gives seconds since 1970, for the date header.
         refused: told the status of each message that could not be read.
+        http2: makes what goes on with a client that speaks HTTP/2; None: this port does not speak it.
     """
 
     def __init__(
@@ -414,12 +488,14 @@ class HttpServer:
         now: Callable[[], float],
         wall: Callable[[], float],
         refused: Callable[[int], None] = lambda _: None,
+        http2: Callable[[HttpServer], OpenConnection] | None = None,
     ) -> None:
         self.application = application
         self.limits = limits
         self.now = now
         self.refused = refused
-        self.connections: dict[HttpConnection, None] = {}  # in the order they came
+        self.http2 = http2
+        self.connections: dict[OpenConnection, None] = {}  # in the order they came
         self.silent = SilentConnections(limits.connections_max)  # those without a whole request so far
         self.stopping = False
         self.date_line = b""
@@ -451,7 +527,7 @@ class HttpServer:
             longest.abort()
             self.left(longest)
 
-    def left(self, connection: HttpConnection) -> None:
+    def left(self, connection: OpenConnection) -> None:
         """A connection ended."""
         self.silent.spoke(connection)
         self.connections.pop(connection, None)
@@ -485,6 +561,8 @@ class HttpServer:
         self.stopping = True
         if self._server is not None:
             self._server.close()
+        for connection in list(self.connections):
+            connection.announce_stop()
         if self.connections and linger_s:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), linger_s)

@@ -33,6 +33,7 @@ GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates",
 MESSAGING: Final = {
     "invocations": "Handlers that have begun and wait.",
     "waiting_messages": "Messages that wait for a key that is held.",
+    "invocations_held": "Handlers that wait and are held, because the code does not fit them.",
     "suspended_bytes": "What handlers that wait, and messages that wait for their key, keep.",
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
     "outbox_full": "1 while calls are refused for want of room for messages to other services.",
@@ -55,8 +56,13 @@ MESSAGING: Final = {
     "driver_errors": "Attempts to reach the driver, or its sink, that failed since this primary leads.",
     "driver_problem": "1 while the driver takes nothing; `deathless peers list` says why.",
 }
+"""Help texts of what a worker's status says below `messaging`, by its name there; the metric is `deathless_NAME`.
+
+A mapping there has a value for each peer or driver; the label with its name is what stands before the first `_` of
+NAME: `peer` or `driver`.
+"""
 MESSAGING_GROWING: Final = frozenset({"driver_effects", "driver_errors", "spans_exported", "spans_lost"})
-"""Of those, what only grows: counters."""
+"""Names of MESSAGING of which the numbers only grow: counters, each `deathless_NAME_total`."""
 
 
 async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[str, object]:

@@ -24,7 +24,7 @@ _LOG: Final = logging.getLogger("deathless.http")
 JSON: Final = b"application/json"
 _PACKED: Final = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 _ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
-_VERSIONS: Final = ("1.0", "1.1")
+_VERSIONS: Final = ("1.0", "1.1", "2")  # what HTTP/1.1's parser calls "2.0" is none of them
 _STATUS_LINES: Final = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
 
 
@@ -89,7 +89,7 @@ class Request:
         self.version = "1.1"
         self.headers: dict[bytes, bytes] = {}  # names in lower case; repeated ones joined by ", "
         self.body = b""
-        self.close = False  # the connection ends behind the answer
+        self.close = False  # the connection ends behind the answer (HTTP/1.1)
         self.expects = False  # the client waits for 100 Continue
         self.lines: Sequence[tuple[bytes, bytes]] = ()  # headers of its answer, whatever that is
         self._connection: Sender | None = connection
@@ -110,7 +110,13 @@ class Request:
         packed = self._compressed(body, headers)
         if packed is not None:
             body, headers = packed, (*headers, *_PACKED)
-        lines = b"".join(b"%s: %s\r\n" % pair for pair in (_with(headers, self.lines) if self.lines else headers))
+        self._give(connection, status, body, content_type, _with(headers, self.lines) if self.lines else headers)
+
+    def _give(
+        self, connection: Sender, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        """Leave the bytes of the answer, in HTTP/1.1, for the connection to take in its turn."""
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
         if self.close:
             lines += b"connection: close\r\n"
         elif self.version == "1.0":
@@ -195,7 +201,7 @@ def _origin_form(target: bytes) -> bytes:
 def _body_refusal(request: Request, limits: HttpLimits) -> tuple[int, DeathlessError] | None:
     coding = request.headers.get(b"transfer-encoding")
     length = request.headers.get(b"content-length", b"0")
-    expect = request.headers.get(b"expect") if request.version == "1.1" else None
+    expect = request.headers.get(b"expect") if request.version != "1.0" else None
     if coding is not None and request.version == "1.0":
         return 400, InvalidArgument("transfer-encoding in HTTP/1.0")
     if coding is not None and coding.strip().lower() != b"chunked":

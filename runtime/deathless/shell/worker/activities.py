@@ -34,6 +34,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 from deathless.base.config import ReplicaConfig
@@ -41,6 +42,7 @@ from deathless.base.errors import ActivityFailed, DeathlessError, OutcomeUnknown
 from deathless.codec.peer_messages import ActivityStart, Reference
 from deathless.codec.wire import PacketReader, error_reply, packet, struct_packet
 from deathless.core import events as ev
+from deathless.shell.service_code.code_record import FOLDER
 
 _LOG: Final = logging.getLogger("deathless.activities")
 START, ENDED, BEAT, READY, TRACE, BACK, RETURNED = 1, 2, 3, 4, 5, 6, 7
@@ -271,7 +273,8 @@ class Activities:
             except OSError as error:
                 ours.close()
                 start = self._queue.popleft()
-                self._end(start, _failure(ENDED_EARLY, f"no process could be started: {error.strerror}"))
+                why = f"no process could be started: {error.strerror}"
+                self._end(start, error_reply(ActivityFailed.code, ENDED_EARLY, why))
                 return None
         self._count += 1
         worker = self._workers[self._count] = _Worker(self, process, self._count)
@@ -381,10 +384,7 @@ class Activities:
         self._end_worker(worker)
         if start is not None:
             _LOG.warning("activity failed", extra={"activity": start.name, "key": start.key, "why": why})
-            # A process that was ready may have begun it, and it will not be begun again to find out.
-            unknown = start.at_most_once and worker.ready
-            text = f"activity {start.name!r}: {why}"
-            self._end(start, _unknown(text) if unknown else _failure(kind, text))
+            self._end(start, ended_by(start, kind, why, begun=worker.ready))
         self._fill()
 
     def _too_long(self, worker: _Worker) -> None:
@@ -407,16 +407,25 @@ def _key(start: ActivityStart) -> Key:
     return start.invocation, start.operation
 
 
-def _failure(kind: str, text: str) -> bytes:
+def ended_by(start: ActivityStart, kind: str, why: str, *, begun: bool) -> bytes:
+    """Give the reply to an attempt that was ended, not one whose function came to its end.
+
+    Args:
+        start: the attempt.
+        kind: what its handler tells it by.
+        why: for people.
+        begun: its function may have run. If it must at most once, it is not begun again to find out.
+    """
+    text = f"activity {start.name!r}: {why}"
+    if start.at_most_once and begun:
+        return error_reply(OutcomeUnknown.code, OutcomeUnknown.__name__, text)
     return error_reply(ActivityFailed.code, kind, text)
-
-
-def _unknown(text: str) -> bytes:
-    return error_reply(OutcomeUnknown.code, OutcomeUnknown.__name__, text)
 
 
 def worker_command(config: ReplicaConfig) -> Callable[[int], list[str]]:
     """Give what starts a worker process of a replica."""
     parent = str(os.getpid())
     start = [sys.executable, "-m", "deathless.shell.worker.activity_process"]
-    return lambda descriptor: [*start, str(descriptor), parent, config.module, config.log_level, config.replica]
+    code = str(Path(config.directory) / FOLDER / config.code) if config.code else ""
+    told = [parent, config.module, config.log_level, config.replica, code]
+    return lambda descriptor: [*start, str(descriptor), *told]

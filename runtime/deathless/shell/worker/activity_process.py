@@ -37,11 +37,12 @@ from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
 from deathless.execution.author.service import Service
 from deathless.execution.handlers.plan import encoder
 from deathless.execution.turn import activity_call
+from deathless.execution.turn.activity import ActivitySpec
 from deathless.execution.values.failure import activity_failed, is_fatal, not_retryable
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
-from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.loading import load_kept, load_service
 from deathless.shell.worker.activities import BACK, BEAT, COUNT, ENDED, PIPE_BYTES_MAX, READY, RETURNED, START, TRACE
 
 _LOG: Final = logging.getLogger("deathless.activity")
@@ -104,6 +105,11 @@ def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None
     spec = service.activities.get(start.name)
     if spec is None:  # an older version of the code asked for it
         return not_retryable(UnknownHandler.__name__, f"{service.name} has no activity {start.name!r}")
+    return run_function(spec, start, beat, trace)
+
+
+def run_function(spec: ActivitySpec, start: ActivityStart, beat: Callable[[], None], trace: str = "") -> bytes:
+    """Run the function of an activity; gives its reply."""
     activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat, trace))
     try:
         try:
@@ -141,15 +147,16 @@ def main(arguments: list[str]) -> None:
     """Serve until the parent is gone.
 
     Args:
-        arguments: number of the inherited socket, process id of the parent, module, log level, name of the replica.
+        arguments: number of the inherited socket, process id of the parent, module, log level, name of the replica,
+            folder of the kept code; empty: the module as it stands.
     """
-    descriptor, parent, module, level, replica = arguments
+    descriptor, parent, module, level, replica, code = arguments
     die_with_parent(int(parent))
     configure(level, replica, "activity")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Pipe(socket.socket(fileno=int(descriptor)))
     threading.Thread(target=pipe.read, name="pipe", daemon=True).start()
-    service = load_service(module)
+    service = load_kept(code, module) if code else load_service(module)
     pipe.send(READY)
     while True:
         start, trace = pipe.next()

@@ -21,6 +21,7 @@ from deathless.codec.wire import Admin, AdminReply, Type, struct_packet
 from deathless.core import events as ev
 from deathless.core.primary.handover import Stage
 from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.shell.upgrade.upgrader import Upgrader
 from deathless.shell.worker.messaging import COMMANDS, Messaging
 from deathless.shell.worker.parked import list_parked
 from deathless.shell.worker.spans import Spans
@@ -36,6 +37,8 @@ class AdminCommands:
         send: sends bytes to a connection.
         post: takes events for the engine.
         hurry: sends followers what is kept back for them, since a handover waits for what they apply.
+        log_status: says how the log's segments are made.
+        upgrader: the upgrade that this replica was started for; None: there is none, or it was made before.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class AdminCommands:
         send: Callable[[ev.Conn, bytes], None],
         post: Callable[[ev.Event], None],
         hurry: Callable[[], None],
+        log_status: Callable[[], dict[str, object]] = dict,
+        upgrader: Upgrader | None = None,
     ) -> None:
         self._engine = engine
         self._messaging = messaging
@@ -54,6 +59,8 @@ class AdminCommands:
         self._send = send
         self._post = post
         self._hurry = hurry
+        self._log_status = log_status
+        self._upgrader = upgrader
         self._started = time.monotonic()
         self._switchover: tuple[ev.Conn, int] | None = None  # who waits for its end
         self._commands: Mapping[str, Answer] = {
@@ -61,6 +68,7 @@ class AdminCommands:
             "parked": self._list_parked,
             "status": self._give_status,
             "checkpoint": self._take_checkpoint,
+            "try_upgrade": self._try_upgrade,
             **dict.fromkeys(COMMANDS, messaging.answer),
         }
 
@@ -86,11 +94,12 @@ class AdminCommands:
         if self._engine.core.primary is None:
             raise NotPrimary("this replica is not the primary")
         try:
-            target = _ARGUMENTS.decode(request.arguments or b"{}").get("target", "")
-        except msgspec.MsgspecError as error:
+            arguments = _ARGUMENTS.decode(request.arguments or b"{}")
+            upgrade = bytes.fromhex(arguments.get("upgrade", ""))
+        except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidArgument(f"switchover: {error}", remedy='give {"target": "r1"}, or {}') from None
         self._switchover = conn, request.id
-        self._post(ev.SwitchoverOrdered(conn, request.id, target))
+        self._post(ev.SwitchoverOrdered(conn, request.id, arguments.get("target", ""), upgrade))
         self._hurry()
 
     def switchover_refused(self, conn: ev.Conn, request: int, text: str) -> None:
@@ -108,6 +117,11 @@ class AdminCommands:
     def _take_checkpoint(self, conn: ev.Conn, request: Admin) -> object:
         self._engine.take_checkpoint()
         return {"lsn": self._engine.place.lsn}
+
+    def _try_upgrade(self, conn: ev.Conn, request: Admin) -> None:
+        if self._upgrader is None or not self._engine.core.upgrade:
+            raise InvalidArgument("this replica makes no upgrade", remedy="ask one whose role is upgrader")
+        self._upgrader.try_out(lambda told: self._answer(conn, request.id, "", told))
 
     def _list_parked(self, conn: ev.Conn, request: Admin) -> object:
         return list_parked(self._engine.shard.parked)
@@ -129,6 +143,7 @@ class AdminCommands:
             clock = engine.outside.clock
             counters["clock_ahead_seconds"] = p.clock_stepped_us(clock.now(), clock.wall_us()) / 1e6
             counters.update(confirmed=p.confirmed_lsn, followers=p.followers, checkpointer=p.checkpointer, full=p.full)
+            counters.update(self._log_status())
         return {
             "replica": core.replica,
             "role": core.role,
@@ -141,6 +156,8 @@ class AdminCommands:
             "uptime_s": time.monotonic() - self._started,
             "counters": counters,
             "letting_go": letting_go,
+            "generation": engine.place.generation.number,
+            "upgrade": self._upgrader.status() if self._upgrader is not None and core.upgrade else {},
             "witness": engine.witness.status(),
             "messaging": {**self._messaging.status(), **self._spans.status()},
         }

@@ -18,7 +18,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import Read, decode
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Head, Snapshot
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.log.own_history import counted_on_log
@@ -71,9 +71,13 @@ class Checkpoints:
         kept = self._limits.checkpoints_kept
         return CheckpointStore(filesystem, self._replica, kept=kept, make_room=make_room, decode=self._decode)
 
-    def load_newest(self) -> Snapshot | None:
-        """The newest announced checkpoint that reads back well; None: there is none. Raises: NewerFormat, OSError."""
-        return self._store.load_newest()
+    def load_newest(self, fits: Callable[[Head], bool] | None = None) -> Snapshot | None:
+        """See the port. Raises: NewerFormat, OSError."""
+        return self._store.load_newest(fits=fits)
+
+    def load_at(self, lsn: int, chain: bytes) -> Snapshot | None:
+        """See the port. Raises: NewerFormat, OSError."""
+        return self._store.load_at(lsn, chain)
 
     def _decode(self, read: Read) -> Snapshot:
         return decode(read, Outbox(self._spool, self._limits.outbox_memory_bytes_max))
@@ -90,6 +94,25 @@ class Checkpoints:
             max_s=CHILD_MAX_S,
             keep=self._spool.descriptors() if self._spool is not None else (),
         )
+
+    def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
+        """See the port. In a child, so that heartbeats go on; read back through a fresh descriptor."""
+        self._children.run(
+            lambda: self._write_first_in_child(snapshot),
+            lambda good: done(
+                "" if good else "it could not be written, or read back; the log of this replica says why"
+            ),
+            max_s=CHILD_MAX_S,
+            keep=self._spool.descriptors() if self._spool is not None else (),
+        )
+
+    def _write_first_in_child(self, snapshot: Callable[[], Snapshot]) -> bool:
+        try:
+            self._open().write_first(snapshot())
+        except (DeathlessError, OSError) as error:
+            _LOG.warning("first checkpoint not written", extra={"why": str(error)})
+            return False
+        return True
 
     def _write_in_child(self, snapshot: Callable[[], Snapshot]) -> bool:
         try:

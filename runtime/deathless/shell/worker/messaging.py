@@ -298,6 +298,7 @@ class Messaging:
         found: dict[str, object] = {
             "invocations": crowd.invocations,
             "waiting_messages": crowd.waiting,
+            "invocations_held": shard.executor.held_count(),
             "suspended_bytes": crowd.bytes,
             "outbox_bytes": shard.outbox.bytes,
             "outbox_memory_bytes": shard.outbox.memory_bytes,

@@ -90,6 +90,7 @@ SAID: Final = {
 
 MEMORY_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 MEMORY_MIN: Final = 64 << 20  # a turn may always take so much
+LOOK_S: Final = 0.05  # between two looks at the memory of the process, which a system call tells
 GROUP_SHARE: Final = 4  # it may take one of so many parts of what its container has
 STATM: Final = "/proc/self/statm"
 _DATA: Final = 5  # its field: pages of data and stack
@@ -141,12 +142,17 @@ class TurnGuards:
         self._memory_bytes_max = min(memory_bytes_max, max(MEMORY_MIN, memory_of_group() // GROUP_SHARE))
         self._statm = _open_statm()
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+        self._limit = 0  # as it was set last; 0: it was not
+        self._look_at = 0.0  # when the process's memory is to be looked at again, monotonic seconds
 
     def __call__(self) -> Callable[[], object]:
         """Turns begin; gives what to call when they have ended."""
         loop = asyncio._get_running_loop()  # noqa: SLF001 - there is no other way to hide a loop from code it calls
         asyncio._set_running_loop(None)  # noqa: SLF001 - as above
-        self.more_memory()
+        if not self._limit or time.monotonic() >= self._look_at:
+            self.more_memory()
+        else:
+            _set_limit(resource.RLIMIT_DATA, (self._limit, self._hard))
         _Turns.running = True
 
         def leave() -> None:
@@ -164,6 +170,8 @@ class TurnGuards:
             if self._soft != resource.RLIM_INFINITY:
                 wanted = min(wanted, self._soft)
             _set_limit(resource.RLIMIT_DATA, (wanted, self._hard))
+            self._limit = wanted
+            self._look_at = time.monotonic() + LOOK_S
 
     def _used(self) -> int:
         """Bytes of data that the process has; 0: the system does not say."""

@@ -34,6 +34,7 @@ class Upstream:
         made: called when a connection stands.
         packets: called with what comes, a buffer at a time.
         lost: called when a connection that was not left ends, or could not be made.
+        upgrader: says whether this replica leads only by an upgrade.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Upstream:
         made: Callable[[], None],
         packets: Callable[[list[tuple[int, bytes]]], None],
         lost: Callable[[], None],
+        upgrader: Callable[[], bool] = bool,
     ) -> None:
         self._config = config
         self._packet_bytes_max = packet_bytes_max
@@ -54,6 +56,7 @@ class Upstream:
         self._made = made
         self._packets = packets
         self._lost = lost
+        self._upgrader = upgrader
         self._connection: ClientConnection | None = None
 
     def follow(self, replica: str) -> None:
@@ -87,7 +90,7 @@ class Upstream:
 
     def ask(self, lsn: int, chain: bytes) -> None:
         """Ask for the frames after `lsn`, whose chain hash is `chain`."""
-        self.send(struct_packet(Type.FOLLOW, Follow(self._config.replica, lsn, chain, False)))
+        self.send(struct_packet(Type.FOLLOW, Follow(self._config.replica, lsn, chain, False, self._upgrader())))
 
     def send(self, data: bytes) -> None:
         """Send to the primary, if one is followed."""

@@ -36,6 +36,7 @@ from deathless.core.access.authorisation import Port
 from deathless.core.primary.suspicion import Runs
 from deathless.core.replica.replica import Replica
 from deathless.core.supervisor.detection import FOLLOWING_ROLES
+from deathless.core.supervisor.machine import FOLLOWED_CODES
 from deathless.core.supervisor.records import (
     AddressesAre,
     AskLock,
@@ -49,6 +50,7 @@ from deathless.core.supervisor.records import (
     ToWorker,
 )
 from deathless.core.tables.outbox import Outbox
+from deathless.engine.replica.applying import Code
 from deathless.engine.replica.failures import as_ours
 from deathless.engine.replica.host import EngineHost
 from deathless.engine.replica.intake import Intake
@@ -85,14 +87,19 @@ from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.garbage import Garbage
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
-from deathless.shell.service_code import code_record
-from deathless.shell.service_code.fingerprint import describe, fingerprint_of
-from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code import interface_record
+from deathless.shell.service_code.code_record import what_differs
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.kept_code import former_spellings, keep, named_in, node_name, prune
+from deathless.shell.service_code.loading import load_configured
+from deathless.shell.upgrade.upgrader import begin_upgrade
 from deathless.shell.web.tls import callers_tls
 from deathless.shell.worker.admin_commands import AdminCommands
 from deathless.shell.worker.bug_log import BugLog
 from deathless.shell.worker.checkpoints import Checkpoints
 from deathless.shell.worker.connections import Connections
+from deathless.shell.worker.helpers.segment_maker import ZeroFilled
+from deathless.shell.worker.helpers.witness_process import ConfirmedPoints
 from deathless.shell.worker.lock_asker import LockAsker
 from deathless.shell.worker.messaging import Messaging
 from deathless.shell.worker.spans import Spans, exporter_command
@@ -100,7 +107,6 @@ from deathless.shell.worker.trial import TRIAL_SHARE, try_out
 from deathless.shell.worker.turn_guards import TurnGuards
 from deathless.shell.worker.upstream import Upstream
 from deathless.shell.worker.watched_filesystem import WatchedFileSystem
-from deathless.shell.worker.witness_process import ConfirmedPoints
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -110,7 +116,7 @@ PING_MS = round(PING_S * 1000)
 RELEASE_MAX_S = 2.0  # an ending worker waits so long for the lock store to hear that it lets go
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
 CLOCK_TICKS = 600  # between two words to clients about the time, while it does not go with the wall clock
-LOOK_TICKS = 20  # between two looks at what the storage is
+LOOK_TICKS = 20  # between two looks at what the storage is, and of an upgrader at what the log is of
 TLS_TICKS = 40  # between two looks at the certificates' files
 
 
@@ -127,7 +133,7 @@ class Worker:
         self.filesystem = WatchedFileSystem(config.directory, self.page)
         self.exit_code = 0
         self.primary_is = PrimaryIs(0, "", "", "")
-        self.client_address = ""
+        self._addresses = AddressesAre("", "")  # as the supervisor was told
         self._pair = pair
         self._line = LineProtocol(ToWorker, self._ordered, self._supervisor_gone)
         self._loop = asyncio.get_running_loop()
@@ -142,6 +148,7 @@ class Worker:
             made=lambda: self._upstream.ask(self.engine.place.lsn, self.engine.place.chain),
             packets=self._upstream_packets,
             lost=lambda: self._host.post(ev.ConnectionLost(ev.UPSTREAM)),
+            upgrader=lambda: bool(self.engine.core.upgrade),
         )
         self._lock: LockAsker
         self._messaging: Messaging
@@ -152,6 +159,11 @@ class Worker:
         self._ended = False  # we said that we end
         self._unproved_since: float | None = None  # of the engine, at the last tick
         self._following = False
+
+    @property
+    def client_address(self) -> str:
+        """Where clients reach us; empty: not yet."""
+        return self._addresses.client
 
     @property
     def engine(self) -> ReplicaEngine:
@@ -167,17 +179,52 @@ class Worker:
         self._loop.set_exception_handler(self._callback_failed)
         await self._loop.create_connection(lambda: self._line, sock=self._pair)
         guards = TurnGuards(TURN_MEMORY_BYTES_MAX)  # before the author's code is imported
-        service = load_service(config.module, name=config.service)
-        async with open_lock(config, self.filesystem, "worker") as lock:
+        service = load_configured(config)
+        async with open_lock(config, self.filesystem, "worker") as lock, contextlib.AsyncExitStack() as parts_of_log:
             self._lock = LockAsker(lock, after=self._host.after, answering=self._lock_answers, spawn=self._spawn)
             view = await lock.view()
             if view.service is None:
                 raise Internal("the service is not in the lock store; the supervisor writes it first")
             adopted = read_adoption(config.directory)
             record = adopted.apply(view.service)
-            parts = describe(service, self.limits, config.sharding)
-            code = fingerprint_of(parts)
-            code_record.keep(config.directory, parts)
+            described = describe(service, self.limits, config.sharding)
+            keep(config.directory, described, service=config.service, module=config.module)
+            interface_record.keep(config.directory, described.fingerprint, service, self.limits)
+            prune(config.directory, lambda: named_in(self.filesystem, view.head))
+            code = Code(
+                described.fingerprint,
+                adopted.code_pairs,
+                lambda theirs: what_differs(config.directory, theirs, described, node_name()),
+                described.spellings | former_spellings(config.directory, described),
+            )
+            nonce = os.urandom(4).hex()
+            measure_at = f"replicas/{config.replica}/prepared.{nonce}.measured"
+            maker = ZeroFilled(config.directory, measure_at, self._loop)
+            parts_of_log.callback(maker.close)
+            log = open_log(
+                self.filesystem,
+                self.limits,
+                config.replica,
+                record,
+                view.store_id,
+                adopted.through_epoch,
+                frozenset(adopted.former_services),
+                instance=config.instance,
+                maker=maker,
+                nonce=nonce,
+            )
+            upgrader = begin_upgrade(
+                config,
+                log=log,
+                view=view,
+                record=record,
+                service=service,
+                code=code,
+                scratch=scratch_folder(config),
+            )
+            if upgrader is not None:
+                parts_of_log.callback(upgrader.former.close)
+                await upgrader.former.start()
             bugs = BugLog(service, time.monotonic)
             spool = FileSpool(scratch_folder(config), self.limits.outbox_bytes_max)
             outbox = Outbox(spool, self.limits.outbox_memory_bytes_max)
@@ -198,16 +245,7 @@ class Worker:
                 place=shard.place,
                 limits=self.limits,
                 activity_processes=config.activities.workers,
-            )
-            log = open_log(
-                self.filesystem,
-                self.limits,
-                config.replica,
-                record,
-                view.store_id,
-                adopted.through_epoch,
-                frozenset(adopted.former_services),
-                instance=config.instance,
+                upgrade=b"" if upgrader is None else upgrader.upgrade.id,
             )
             self._checkpoints = Checkpoints(
                 config.directory,
@@ -223,12 +261,11 @@ class Worker:
                 log=log,
                 service=record,
                 store_id=view.store_id,
-                fingerprint=code,
+                code=code if upgrader is None else upgrader.code,
                 outside=self._outside(MachineClock(self.page.cells, record.service_id)),
                 limits=self.limits,
-                adopted=adopted.code_pairs,
                 former=adopted.former_incarnations,
-                what_differs=lambda theirs: code_record.what_differs(config.directory, theirs, parts),
+                upgrade=None if upgrader is None else upgrader.upgrade,
             )
             self._commands = AdminCommands(
                 engine,
@@ -237,6 +274,8 @@ class Worker:
                 send=self.connections.send,
                 post=self._host.post,
                 hurry=self.connections.hurry_followers,
+                log_status=maker.status,
+                upgrader=upgrader,
             )
             self._host.intake = Intake(engine, self._commands.run)
             if config.asks_callers:
@@ -249,9 +288,8 @@ class Worker:
             follower_server, replication = await self.connections.listen(
                 Port.REPLICATION, config.replication_listen, inner
             )
-            self.client_address = announced(client, config.advertise_host)
-            replication = announced(replication, config.advertise_host)
-            self._line.send(AddressesAre(self.client_address, replication, code.hex()))
+            host = config.advertise_host
+            self._tell_addresses(announced(client, host), announced(replication, host))
             self._garbage = Garbage()
             self._loop.add_signal_handler(signal.SIGTERM, self._host.post, ev.StopOrdered())
             self._loop.call_soon(self._tick)
@@ -266,7 +304,7 @@ class Worker:
     async def _let_go(self) -> None:
         """Wait, but not for ever, until the lock store has heard that we let go: with it goes the last witness."""
         deadline = self._loop.time() + RELEASE_MAX_S
-        while self.engine.releasing and self._loop.time() < deadline:  # noqa: ASYNC110 - the engine knows no loop
+        while self.engine.takeover.releasing and self._loop.time() < deadline:  # noqa: ASYNC110 - the engine knows no loop
             await asyncio.sleep(0.005)
 
     async def flush(self) -> None:
@@ -312,7 +350,9 @@ class Worker:
         if hasattr(self, "_lock"):
             self._watch_lock()
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
-        level = logging.INFO if code in ("", "DL2001") else logging.ERROR
+        level = (
+            logging.INFO if code in ("", "DL2001") or (self.config.code and code in FOLLOWED_CODES) else logging.ERROR
+        )
         _LOG.log(level, "worker ends", extra={"code": code, "why": text})
         self._line.send(Stopping(code, text, successor))
         self.exit_code = error.exit_code if error is not None else 0
@@ -351,6 +391,7 @@ class Worker:
         cells[LSN] = self.engine.place.lsn
         if cells[TICKS] % LOOK_TICKS == 0:
             self.filesystem.look()
+            self.engine.takeover.look_for_upgrade()
         since = self.engine.unproved_since
         # Counted by rounds of the loop: while a handler runs, no answer can come in.
         cells[UNPROVED] = 0 if since is None or since != self._unproved_since else cells[UNPROVED] + PING_MS
@@ -427,6 +468,14 @@ class Worker:
         self._following = role in FOLLOWING_ROLES
         self._watch_lock()
         self._line.send(RoleIs(role, epoch, reason, self.engine.place.lsn))
+        self._tell_addresses(self._addresses.client, self._addresses.replication)
+
+    def _tell_addresses(self, client: str, replication: str) -> None:
+        """Tell the supervisor, once, where we are and under which fingerprint the log knows our code."""
+        told = AddressesAre(client, replication, self.engine.fingerprint.hex())
+        if told != self._addresses:
+            self._addresses = told
+            self._line.send(told)
 
     def export_spans(self, spans: Sequence[Span]) -> None:
         """See Watchers."""

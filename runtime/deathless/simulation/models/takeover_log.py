@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 ENTRY_NOT_SYNCED = -1
 """``Segment.durable`` of a file whose directory entry is not synced: a power cut may remove the whole file."""
@@ -78,26 +78,27 @@ class Opening(NamedTuple):
 
 
 Record = Cut | Frame | Roll | Opening
+RecordT = TypeVar("RecordT")
 
 
-class Segment(NamedTuple):
+class SegmentOf(NamedTuple, Generic[RecordT]):
     """One file: the records written, and how many of them a power cut leaves for certain."""
 
     epoch: int
     roll: int
-    records: tuple[Record, ...]
+    records: tuple[RecordT, ...]
     # [0, len(records)], or ENTRY_NOT_SYNCED.
     durable: int
 
-    def append(self, record: Record) -> "Segment":
+    def append(self, record: RecordT) -> "SegmentOf[RecordT]":
         """Return the file with one more record, not synced."""
         return self._replace(records=(*self.records, record))
 
-    def synced(self) -> "Segment":
+    def synced(self) -> "SegmentOf[RecordT]":
         """Return the file with everything durable, its directory entry included."""
         return self._replace(durable=len(self.records))
 
-    def after_power_cut(self) -> "Iterator[Segment | None]":
+    def after_power_cut(self) -> "Iterator[SegmentOf[RecordT] | None]":
         """Yield all that may be left: any length from durable to written, or no file (None)."""
         for length in range(max(self.durable, 0), len(self.records) + 1):
             yield self._replace(records=self.records[:length], durable=length)
@@ -105,6 +106,7 @@ class Segment(NamedTuple):
             yield None
 
 
+Segment = SegmentOf[Record]
 Files = tuple[Segment, ...]
 """The directory, sorted by (epoch, roll). Invariant: one file per (epoch, roll)."""
 
@@ -116,7 +118,7 @@ class AbsentFile(StrEnum):
     END_OF_LOG = "end of log"
 
 
-def find_file(files: Files, epoch: int, roll: int) -> Segment | None:
+def find_file(files: tuple[SegmentOf[RecordT], ...], epoch: int, roll: int) -> SegmentOf[RecordT] | None:
     """Return the file, or None if the directory has none of that name."""
     for segment in files:
         if segment.epoch == epoch and segment.roll == roll:
@@ -124,7 +126,7 @@ def find_file(files: Files, epoch: int, roll: int) -> Segment | None:
     return None
 
 
-def get_file(files: Files, epoch: int, roll: int) -> Segment:
+def get_file(files: tuple[SegmentOf[RecordT], ...], epoch: int, roll: int) -> SegmentOf[RecordT]:
     """Return the file.
 
     Raises:
@@ -136,15 +138,19 @@ def get_file(files: Files, epoch: int, roll: int) -> Segment:
     return segment
 
 
-def put_file(files: Files, segment: Segment) -> Files:
+def put_file(files: tuple[SegmentOf[RecordT], ...], segment: SegmentOf[RecordT]) -> tuple[SegmentOf[RecordT], ...]:
     """Return the directory with the file created or replaced."""
     others = (old for old in files if (old.epoch, old.roll) != (segment.epoch, segment.roll))
     return tuple(sorted((*others, segment), key=lambda each: (each.epoch, each.roll)))
 
 
-@lru_cache(maxsize=IMAGES_MAX)
-def after_power_cut(files: Files) -> tuple[Files, ...]:
+def after_power_cut(files: tuple[SegmentOf[RecordT], ...]) -> tuple[tuple[SegmentOf[RecordT], ...], ...]:
     """Return every directory that a power cut may leave."""
+    return _images(files)
+
+
+@lru_cache(maxsize=IMAGES_MAX)
+def _images(files: tuple[SegmentOf[Any], ...]) -> tuple[tuple[SegmentOf[Any], ...], ...]:
     images = product(*(tuple(segment.after_power_cut()) for segment in files))
     return tuple(tuple(segment for segment in image if segment is not None) for image in images)
 

@@ -47,6 +47,7 @@ from deathless.simulation.models.takeover_log import (
     Record,
     Roll,
     Segment,
+    SegmentOf,
     after_power_cut,
     find_file,
     get_file,
@@ -419,7 +420,7 @@ def _depose(state: State, replica: Replica) -> Step:
 
 def _create(state: State, replica: Replica, *, durable: int, records: tuple[Record, ...] = ()) -> State:
     """Return the state with the replica's present file created."""
-    segment = Segment(replica.epoch, replica.roll, records, durable)
+    segment: Segment = SegmentOf(replica.epoch, replica.roll, records, durable)
     return state._replace(files=put_file(state.files, segment))
 
 

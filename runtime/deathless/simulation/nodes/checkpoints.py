@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from deathless.base.errors import DeathlessError
 from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import decode
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Head, Snapshot
 from deathless.engine.log.checkpoint_store import CheckpointStore
 from deathless.engine.log.own_history import counted_on_log
 from deathless.engine.ports import FileSystem
@@ -47,9 +47,13 @@ class Checkpoints:
             safeguards=host.safeguards,
         )
 
-    def load_newest(self) -> Snapshot | None:
-        """The newest announced one that reads back well."""
-        return self._store.load_newest()
+    def load_newest(self, fits: Callable[[Head], bool]) -> Snapshot | None:
+        """See the port."""
+        return self._store.load_newest(fits=fits)
+
+    def load_at(self, lsn: int, chain: bytes) -> Snapshot | None:
+        """See the port."""
+        return self._store.load_at(lsn, chain)
 
     def write(
         self,
@@ -73,6 +77,16 @@ class Checkpoints:
             self.confirmed(self._confirmed_lsn)
 
         self._help(lambda store, _: store.write(copied), "", written)
+
+    def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
+        """See the port."""
+        copied = snapshot()
+
+        def work(store: CheckpointStore, _: FileSystem) -> str:
+            store.write_first(copied)
+            return ""
+
+        self._help(work, "the helper failed", done)
 
     def confirmed(self, lsn: int) -> None:
         """Everything up to `lsn` is confirmed: announce what waits for that."""

@@ -18,10 +18,12 @@ from typing import Final, Protocol
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.simulation.checkers.history import History, Violation
+from deathless.simulation.nodes.former import SimUpgrade
 from deathless.simulation.nodes.replica_node import ReplicaNode, Shared
 from deathless.simulation.nodes.surroundings import Surroundings
 from deathless.simulation.nodes.worker_node import WorkerNode
 from deathless.simulation.workload.client_node import ClientNode
+from deathless.simulation.workload.codes import LabCode
 from deathless.simulation.workload.lab import HOOKS, encode_request
 from deathless.simulation.workload.workload import Request, WorkloadProfile, draw_profile, draw_repeats, draw_requests
 from deathless.simulation.world.directory import SimDirectory
@@ -187,6 +189,13 @@ class Cluster:
         if setup.workload is not None:
             self._make_clients(setup.workload)
 
+    def add_upgrader(self, name: str, code: LabCode, upgrade: SimUpgrade) -> ReplicaNode:
+        """Make a replica that is to upgrade the service from a code, not yet started."""
+        self.replicas[name] = node = ReplicaNode(name, self.shared)
+        node.code, node.upgrade = code, upgrade
+        self.tap.add(name)
+        return node
+
     def _make_clients(self, profile: WorkloadProfile) -> None:
         names = self.setup.client_names()
         for name in names:
@@ -254,7 +263,7 @@ class Cluster:
     def close(self) -> None:
         """End everything."""
         HOOKS.reset()
-        self.shared.gate = None
+        self.shared.gates.clear()
         self.scheduler.close()
 
     # ---- what is ---------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from deathless.core.supervisor.records import ToSupervisor, ToWorker
 from deathless.core.tables.spool import Spool
 from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
+from deathless.simulation.nodes.former import SimUpgrade
 from deathless.simulation.nodes.supervisor_node import SupervisorNode
 from deathless.simulation.nodes.surroundings import Surroundings
 from deathless.simulation.nodes.worker_node import WorkerNode
@@ -44,7 +45,7 @@ INPUT_OUTPUT: Final = "input/output"  # how the engine begins when the disk gave
 START_MIN_US, START_MAX_US = 5_000, 40_000  # until a started worker runs its own code
 
 Gate = Callable[[str, str, str, str], None]
-"""(replica, operation, path, "before" or "after") of each call of a worker's file system: where a scenario stops it."""
+"""(replica, operation, path, "before" or "after") of each call of a file system: where a scenario stops the process."""
 
 
 class Shared:
@@ -76,7 +77,7 @@ class Shared:
         self.safeguards = safeguards
         self.pages: dict[str, Page] = {}  # by replica: what its workers leave in their machine's memory
         self.archive: dict[str, Inode] = {}  # segments that were collected, for the oracle
-        self.gate: Gate | None = None
+        self.gates: dict[str, Gate] = {}  # by role: "worker", or "helper", which writes and reads checkpoints
         self.failures: list[str] = []  # programs that ended in an exception that is none of ours, or a broken invariant
         self.stops: list[tuple[str, str, str]] = []  # (replica, code, text) of workers that found their data broken
 
@@ -160,11 +161,11 @@ class ReplicaNode:
         self.scheduler = beside.scheduler
         self.network = beside.network
         self.limits = shared.limits
-        self.definition = beside.definition
+        self.code = beside.codes[0]
+        self.upgrade: SimUpgrade | None = None  # that its workers are started for
         self.sharding = beside.sharding
         self.service_name = beside.service_name
         self.safeguards = shared.safeguards
-        self.local = shared.lock_store is None  # the fence `seal` is kept off network storage
         self.clock = SimClock(self.scheduler)
         self.weather = DiskWeather()
         self.page: Page | None = None
@@ -186,12 +187,19 @@ class ReplicaNode:
             self._views[role] = shared.disk.view(f"{machine}.{role}", self._gate(role))
 
     def _gate(self, role: str) -> Callable[[str, str, str], None]:
+        shared = self.shared
+
         def gate(operation: str, path: str, moment: str) -> None:
-            hook = self.shared.gate
-            if hook is not None and role == "worker":
+            hook = shared.gates.get(role)
+            if hook is not None:
                 hook(self.name, operation, path, moment)
 
         return gate
+
+    @property
+    def local(self) -> bool:
+        """See supervisor_node.Host: the fence `seal` is kept off network storage."""
+        return self.shared.lock_store is None
 
     # ---- what programs ask -----------------------------------------------------------------------------------
 

@@ -78,7 +78,11 @@ class Host(Stands, Protocol):
     worker: Process
     supervisor: Process
     page: Page | None
-    local: bool  # the log lies on a file system of this machine
+
+    @property
+    def local(self) -> bool:
+        """Whether the log lies on a file system of this machine."""
+        ...
 
     def open_filesystem(self, process: Process) -> FileSystem:
         """A view of the shared directory for one process."""

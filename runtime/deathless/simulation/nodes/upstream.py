@@ -41,7 +41,8 @@ class SimUpstream:
 
     def ask(self, lsn: int, chain: bytes) -> None:
         """See Upstream."""
-        self.send(struct_packet(Type.FOLLOW, Follow(self._worker.host.name, lsn, chain, False)))
+        upgrader = bool(self._worker.running.core.upgrade)
+        self.send(struct_packet(Type.FOLLOW, Follow(self._worker.host.name, lsn, chain, False, upgrader)))
 
     def send(self, data: bytes) -> None:
         """See Upstream."""

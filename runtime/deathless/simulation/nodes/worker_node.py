@@ -15,18 +15,20 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
+from zlib import crc32
 
 import msgspec
 
 from deathless.base.errors import ActivityFailed, DeathlessError, Internal
 from deathless.base.limits import Limits
-from deathless.base.safeguards import Safeguards
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.shards import Sharding
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
+    Batch,
     Type,
     error_reply,
     ok_reply,
@@ -34,7 +36,7 @@ from deathless.codec.wire import (
 )
 from deathless.codec.witness import Point
 from deathless.core import events as ev
-from deathless.core.effects import Effect
+from deathless.core.effects import Effect, RunFrame
 from deathless.core.primary.suspicion import Runs
 from deathless.core.replica.replica import Replica
 from deathless.core.replica.witness import Sighting
@@ -56,19 +58,23 @@ from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.spool import Spool
 from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
-from deathless.engine.ports import FileSystem, Lock
+from deathless.engine.ports import FileSystem, Lock, LockView
+from deathless.engine.replica.applying import Code
 from deathless.engine.replica.host import EngineHost
 from deathless.engine.replica.intake import Intake
 from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.replica.upgrade_steps import Upgrade, to_be_made
 from deathless.engine.shard.assembly import open_shard
-from deathless.execution.author.service import Service
 from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 from deathless.simulation.nodes.checkpoints import Checkpoints
 from deathless.simulation.nodes.connections import SimConnections
+from deathless.simulation.nodes.former import SimFormer, SimUpgrade
 from deathless.simulation.nodes.lock_port import LockChannel, SimLockPort
 from deathless.simulation.nodes.peer_links import PeerLinks
+from deathless.simulation.nodes.segment_maker import SimSegmentMaker
 from deathless.simulation.nodes.upstream import SimUpstream
+from deathless.simulation.workload.codes import LabCode
 from deathless.simulation.world.clock import SimClock
 from deathless.simulation.world.directory import Stands
 from deathless.simulation.world.network import Network
@@ -81,7 +87,6 @@ ACTIVITY_MAX_S: Final = 0.05  # how long an activity takes, at most
 CRASH_SHARE: Final = 0.5  # of the attempts of a shaky activity
 WITNESS_S: Final = 0.5  # between two points of the witness in the lock store: a run is short
 STOP_US: Final = 5_000  # between the last words of a worker and its end
-FINGERPRINT: Final = bytes(range(16))
 CHECK_EVERY: Final = 16  # events between two looks at all invariants of the session table
 
 
@@ -90,7 +95,8 @@ class Host(Stands, Protocol):
 
     name: str
     service_name: str
-    definition: Service
+    code: LabCode
+    upgrade: SimUpgrade | None
     sharding: Sharding
     chance: random.Random
     clock: SimClock
@@ -150,16 +156,40 @@ class CheckedReplica(Replica):
     """The core with every invariant looked at after every event."""
 
     events = 0
+    short_releases = 0
 
     def handle(self, event: ev.Event, now: float, wall_us: int) -> list[Effect]:
         """See Replica."""
         effects = super().handle(event, now, wall_us)
+        self._check()
+        return effects
+
+    def short_frame(self, batches: Sequence[tuple[ev.Conn, Batch]], now: float, wall_us: int) -> RunFrame | None:
+        """See Replica."""
+        frame = super().short_frame(batches, now, wall_us)
+        self._check()
+        return frame
+
+    def short_release(
+        self, event: ev.FrameSynced, now: float, wall_us: int, *, plain: bool = False
+    ) -> tuple[dict[ev.Conn, list[bytes]], list[Effect]]:
+        """See Replica."""
+        released = super().short_release(event, now, wall_us, plain=plain)
+        self.short_releases += 1
+        self._check()
+        return released
+
+    def _check(self) -> None:
         if self.primary is not None:
             self.primary.check_invariants()
         self.events += 1
         if self.events % CHECK_EVERY == 0:
             self._sessions.check_invariants()
-        return effects
+
+
+def takes_short_way(seed: bytes, replica: str) -> bool:
+    """May this replica's calls take the short way? Three in four may; it draws nothing from the run's seed."""
+    return (seed[0] + crc32(replica.encode())) % 4 > 0
 
 
 class SimLoop:
@@ -214,8 +244,20 @@ class WorkerNode:
         record = view.service
         if record is None:
             raise Internal("the service is not in the lock store; the supervisor writes it first")
+        identity = Identity(record.service_id, record.incarnation, record.fence, view.store_id)
+        log = ShardLog(
+            filesystem,
+            limits,
+            host.name,
+            identity,
+            host.safeguards,
+            # A roll has syncs of its own: they would hide one that a test leaves out.
+            maker=SimSegmentMaker(self, filesystem) if host.safeguards == ALL_SAFEGUARDS else None,
+            nonce=f"{self.process.name}.{self.process.generation}",
+        )
+        upgrade = self._upgrade(log, view)
         shard = open_shard(
-            host.definition,
+            host.code.definition if host.upgrade is None else host.upgrade.to.definition,
             limits,
             record.seed,
             self.page.running,
@@ -223,8 +265,6 @@ class WorkerNode:
             outbox=self.make_outbox(),
             safeguards=host.safeguards,
         )
-        identity = Identity(record.service_id, record.incarnation, record.fence, view.store_id)
-        log = ShardLog(filesystem, limits, host.name, identity, host.safeguards)
         log.prepare()
         self._checkpoints = Checkpoints(self, filesystem, log.spare.free)
         self.engine = self.host_of_engine.engine = ReplicaEngine(
@@ -234,12 +274,13 @@ class WorkerNode:
                 place=shard.place,
                 limits=limits,
                 safeguards=host.safeguards,
+                upgrade=upgrade.id if upgrade is not None else b"",
             ),
             shard=shard,
             log=log,
             service=record,
             store_id=view.store_id,
-            fingerprint=FINGERPRINT,
+            code=Code(host.code.fingerprint),
             outside=Outside(
                 clock=host.clock,
                 lock=self._lock,
@@ -255,6 +296,8 @@ class WorkerNode:
             limits=limits,
             witness_s=WITNESS_S,
             safeguards=host.safeguards,
+            short_way=takes_short_way(record.seed, host.name),
+            upgrade=upgrade,
         )
         self.host_of_engine.intake = Intake(self.engine, self._admin)
         host.network.listen(self.process, self.client_address, self._connections.accept)
@@ -262,6 +305,28 @@ class WorkerNode:
         host.tell_supervisor(AddressesAre(self.client_address, self.replication_address))
         self.call_later(PING_S, self._tick)
         self.host_of_engine.begin()
+
+    def _upgrade(self, log: ShardLog, view: LockView) -> Upgrade | None:
+        """Give what this replica was started for, unless it is made."""
+        host, wanted = self.host, self.host.upgrade
+        if wanted is None:
+            return None
+        record = view.service
+        assert record is not None
+        former = SimFormer(self, host.code, wanted, record.seed)
+        code = Code(wanted.to.fingerprint)
+        upgrade = Upgrade(wanted.id, wanted.from_generation, former, code, host.code.version, wanted.to.version, 1)
+        if to_be_made(log.check_head(view.head) if view.head else None, upgrade):
+            return upgrade
+        host.code, host.upgrade = wanted.to, None
+        return None
+
+    @property
+    def running_code(self) -> LabCode:
+        """What runs messages here."""
+        host = self.host
+        made = host.upgrade is not None and self.running.fingerprint == host.upgrade.to.fingerprint
+        return host.upgrade.to if made and host.upgrade is not None else host.code
 
     def make_outbox(self) -> Outbox:
         """Give an empty one, which spills as the limits say."""
@@ -397,7 +462,7 @@ class WorkerNode:
         assert primary is not None
         record = engine.service
         host = self.host
-        hello = PeerHello(host.definition.name, host.sharding.shard, record.service_id, record.incarnation)
+        hello = PeerHello(host.code.definition.name, host.sharding.shard, record.service_id, record.incarnation)
         return struct_packet(Type.PEER_HELLO, primary.messaging.outreach.introduction(target, hello, primary.epoch))
 
     def _admin(self, _conn: ev.Conn, request: Admin) -> None:
@@ -425,15 +490,21 @@ class SimProcess:
         worker, cells = self._worker, bytearray(PAGE_BYTES)
         engine, host, limits = worker.running, worker.host, worker.limits
         service = engine.service
+        code = worker.running_code
         copy = open_shard(
-            host.definition, limits, service.seed, Cells(cells), sharding=host.sharding, safeguards=host.safeguards
+            code.definition,
+            limits,
+            service.seed,
+            Cells(cells),
+            sharding=host.sharding,
+            safeguards=host.safeguards,
         )
         held = engine.shard.snapshot(
             service=service.name,
             service_id=service.service_id,
             incarnation=service.incarnation,
-            epoch=engine.log_epoch,
-            fingerprint=FINGERPRINT,
+            epoch=engine.applying.log_epoch,
+            fingerprint=engine.fingerprint,
         )
         copy.restore(held)
         try:

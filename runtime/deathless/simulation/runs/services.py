@@ -33,9 +33,11 @@ from deathless.simulation.runs.run import (
     Options,
     Result,
     allowed_stops,
+    drawn_upgrade,
     with_copy,
 )
 from deathless.simulation.runs.services_verdict import judge_services
+from deathless.simulation.runs.upgrades import Upgrades, draw_cut_faults
 from deathless.simulation.workload.visits import NAMES, Visit, VisitProfile, draw_client, draw_visits, make_service
 from deathless.simulation.workload.workload import Request
 from deathless.simulation.world.lock import LockProfile
@@ -58,6 +60,7 @@ class Services:
     clusters: dict[str, Cluster]
     visits: dict[str, Visit]  # by tag
     plans: dict[str, FaultPlan]
+    upgrades: dict[str, Upgrades]  # of those that are upgraded
 
     def run_until(self, condition: Callable[[], bool], within_us: int) -> bool:
         """Let time pass until `condition` holds. False: it did not come to hold in time."""
@@ -104,6 +107,7 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
     clusters: dict[str, Cluster] = {}
     visits: dict[str, Visit] = {}
     plans: dict[str, FaultPlan] = {}
+    upgrades: dict[str, Upgrades] = {}
     chance = draw(seed, "between")
     given = () if options.between is None and options.kinds is not None else options.between
     between = draw_between(chance, tuple(parts), BEGIN_US, SPAN_US, given)
@@ -129,10 +133,14 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
             asked = draw_client(draw(seed, f"visits/{client}"), profile, service, client, sharding)
             visits |= {visit.request.tag: visit for visit in asked}
             cluster.add_client(client, [visit.request for visit in asked], profile.window, _encoder(visits))
+        upgrade = drawn_upgrade(draw(seed, f"upgrade/{name}"), options)
+        if upgrade is not None:
+            plan = draw_cut_faults(draw(seed, f"cut/{name}"), plan, upgrade, setup.names(), setup.prefix)
+            upgrades[name] = Upgrades(cluster, upgrade, draw(seed, f"upgraders/{name}"))
         plans[name] = with_more(plan, more[name], healed_us)
         Injector(cluster, plans[name])
     BetweenInjector(clusters, between)
-    return Services(scheduler, profile, clusters, visits, plans)
+    return Services(scheduler, profile, clusters, visits, plans, upgrades)
 
 
 def _parts(names: tuple[str, ...], shards: int) -> dict[str, tuple[str, Sharding]]:
@@ -199,7 +207,9 @@ def run_services(seed: int, count: int, options: Options = OPTIONS) -> Result:
             services.visits,
             healed_us=services.heal_us,
             bound_us=ANSWER_BOUND_US,
-            allowed={name: allowed_stops(plan) for name, plan in services.plans.items()},
+            allowed={
+                name: allowed_stops(plan, upgraded=name in services.upgrades) for name, plan in services.plans.items()
+            },
         )
         if not settled:
             violations.append(Violation(checker="settling", text=_unsettled(services)))
@@ -217,6 +227,7 @@ def run_services(seed: int, count: int, options: Options = OPTIONS) -> Result:
             events=scheduler.events,
             virtual_s=scheduler.now_us / 1e6,
             cpu_s=time.process_time() - begun,
+            generations=1 + max((each.made for each in services.upgrades.values()), default=0),
             trace=tuple(scheduler.trace.lines),
         )
     finally:

@@ -21,6 +21,7 @@ from typing import Any
 from deathless.base.errors import DeathlessError
 from deathless.codec.messages import Kind, decode
 from deathless.codec.peer_messages import SELF, ActivityStart, Outputs, Reference, Request, Target, decode_body
+from deathless.codec.snapshot import OutboxRecord
 from deathless.codec.wire import PacketReader, Status, Type, decode_batch
 from deathless.core.primary.admission import cut_messages
 from deathless.core.tables.outbox import Outbox
@@ -55,6 +56,12 @@ class KeptOutbox(Outbox):
         """See Outbox, whose every message comes this way."""
         self.ever.setdefault(target, []).extend(messages)
         super().extend(target, messages)
+
+    def restore(self, records: Iterable[OutboxRecord]) -> None:
+        """See Outbox: who goes on with what is held here gives nothing by it."""
+        ever, self.ever = self.ever, {}
+        super().restore(records)
+        self.ever = ever
 
 
 class KeptStarts(HandlerExecutor):
@@ -133,10 +140,9 @@ def _name(target: Target) -> str:
 
 
 def _activities(cluster: Cluster, found: Recovered) -> list[Violation]:
-    executor = found.shard.executor
-    assert isinstance(executor, KeptStarts)
+    asked = [start for each in found.executors if isinstance(each, KeptStarts) for start in each.ever]
     began = [Began((s.invocation, s.operation), s.attempt, s.at_most_once) for s in cluster.shared.began]
-    logged = [((s.invocation, s.operation), s.attempt) for s in executor.ever]
+    logged = [((s.invocation, s.operation), s.attempt) for s in asked]
     gave = [((o.invocation, o.operation), o.attempt) for o in found.outcomes if o.reply[0] == Status.OK]
     return check_activities(began, logged, gave)
 

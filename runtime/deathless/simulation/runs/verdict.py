@@ -10,13 +10,14 @@ segments are put back first). May import engine and below, checkers, and the sim
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deathless.base.errors import DeathlessError
 from deathless.base.ids import Lsn
 from deathless.codec.frames import FrameKind, decode_data
+from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
 from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, Target, decode_body
 from deathless.codec.wire import accepted_invocation
@@ -25,8 +26,10 @@ from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Frame, LockView
+from deathless.engine.replica.upgrade_steps import begin_generation
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard, cut_runs
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.simulation.checkers import (
     MODELS,
@@ -55,6 +58,7 @@ class Recovered:
     """What a fresh process finds in the log."""
 
     shard: Shard
+    executors: list[HandlerExecutor] = field(default_factory=list)  # one of each generation of the code
     frames: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (first, last lsn) -> chain
     replies: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session, seq) -> reply
     sessions: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session,) -> nonce
@@ -81,7 +85,7 @@ def recover(
     for path, inode in cluster.shared.archive.items():
         entries = disk.folders.setdefault("log", Folder()).entries
         entries.setdefault(path.removeprefix("log/"), inode)
-    view = _lock_view(cluster)
+    view = lock_view(cluster)
     service = view.service
     assert service is not None, "nobody created the service"
     limits = cluster.setup.limits
@@ -89,19 +93,53 @@ def recover(
     identity = Identity(service.service_id, service.incarnation, service.fence, view.store_id)
     log = ShardLog(filesystem, limits, "oracle", identity)
     beside = cluster.shared.beside
-    found = Recovered(
-        open_shard(beside.definition, limits, service.seed, sharding=beside.sharding, outbox=outbox, make=make_executor)
-    )
+
+    def opened(definition: Service) -> Shard:
+        return open_shard(definition, limits, service.seed, sharding=beside.sharding, outbox=outbox, make=make_executor)
+
+    found = Recovered(opened(beside.definition))
+    _keep_executor(found)
     seen: dict[bytes, None] = {}
     place = found.shard.place
     # As a successor reads it: also what is durable and not yet called confirmed in any header.
     tail = log.read_tail(view.head, place.lsn, place.chain, 0)
     for frame, _ in [*tail.confirmed, *tail.unconfirmed]:
-        _take(found, frame, seen)
+        upgraded = _upgraded_in(frame)
+        if upgraded is not None:
+            _upgrade(found, frame, upgraded, cluster, opened)
+        else:
+            _take(found, frame, seen)
     return found
 
 
-def _lock_view(cluster: Cluster) -> LockView:
+def _upgraded_in(frame: Frame) -> Upgraded | None:
+    """Give the record of an upgrade, which has a frame of its own."""
+    message = decode(decode_data(frame).blob) if frame.count == 1 else None
+    return decode_upgraded(message.args) if message is not None and message.kind == Kind.UPGRADED else None
+
+
+def _keep_executor(found: Recovered) -> None:
+    executor = found.shard.executor
+    assert isinstance(executor, HandlerExecutor)
+    found.executors.append(executor)
+
+
+def _upgrade(
+    found: Recovered, frame: Frame, upgraded: Upgraded, cluster: Cluster, opened: Callable[[Service], Shard]
+) -> None:
+    """Go on as the other code does, with a state that is migrated here."""
+    code = cluster.shared.beside.code_of(upgraded.to_fingerprint)
+    held = found.shard.snapshot(service="", service_id=b"", incarnation=0, epoch=0, fingerprint=b"")
+    found.shard = opened(code.definition)
+    _keep_executor(found)
+    found.shard.restore(replace(held, state=code.migrate(held.state)), same_code=False)
+    assert upgraded.generation == held.generation.number + 1, f"generation {upgraded.generation} begins"
+    assert begin_generation(found.shard, upgraded) == frame.payload, f"lsn {frame.first_lsn}: the record differs"
+    found.frames[frame.first_lsn, frame.last_lsn] = frame.chain
+
+
+def lock_view(cluster: Cluster) -> LockView:
+    """Look at the lock, as nobody of the cluster."""
     if cluster.lock_store is not None:
         return cluster.lock_store.read()
     return DirectoryLock(cluster.disk.view("oracle.lock"), process="oracle", fresh_store_id="").view()

@@ -42,6 +42,10 @@ class Tap:
         self._replicas = replicas
         self._readers: dict[str, PacketReader] = {}  # by name of the endpoint
 
+    def add(self, replica: str) -> None:
+        """Listen to one more."""
+        self._replicas = (*self._replicas, replica)
+
     def __call__(self, end: Endpoint, data: bytes) -> None:
         """A piece leaves."""
         owner = end.owner

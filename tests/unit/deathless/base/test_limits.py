@@ -122,3 +122,18 @@ def test_least_volume_counts_spares_files_and_checkpoints() -> None:
     assert limits.least_volume_bytes(3) == (3 * 16 + 4 * 12) << 20
     assert limits.least_volume_bytes(3, state_bytes=1 << 20) == (3 * 16 + 4 * 12 + 3) << 20
     assert limits.least_volume_bytes(1, shards=2) == 2 * (16 + 4 * 12) << 20
+
+
+@pytest.mark.parametrize(
+    ("unconfirmed", "spare", "frame", "copies"),
+    [(8, 16, 4, 8), (64, 16, 4, 8), (2, 16, 4, 2), (8, 8, 4, 0)],
+)
+def test_i8_a_spare_has_room_for_all_frames_without_a_proof_and_one_more(
+    unconfirmed: int, spare: int, frame: int, copies: int
+) -> None:
+    limits = replace(
+        Limits(), unconfirmed_bytes_max=unconfirmed << 20, spare_bytes=spare << 20, frame_bytes_max=frame << 20
+    )
+    limits.validate()
+    assert limits.copies_bytes_max == copies << 20
+    assert limits.copies_bytes_max + 2 * limits.frame_bytes_max <= limits.spare_bytes

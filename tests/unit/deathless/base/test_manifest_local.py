@@ -1,10 +1,10 @@
-"""What processes on one machine are told of certificates, lock store and front door."""
+"""What processes on one machine are told of certificates and front door."""
 
 from __future__ import annotations
 
 from deathless.base.manifest_ingress import Ingress
-from deathless.base.manifest_local import LOCAL_ENDPOINT, LOCAL_PREFIX, ingress_address, local_etcd, local_tls
-from deathless.base.manifest_parts import EtcdSpec, TlsFiles, TlsSpec
+from deathless.base.manifest_local import ingress_address, local_tls
+from deathless.base.manifest_parts import TlsSpec
 
 
 def test_files_make_tls_and_nothing_else_does() -> None:
@@ -14,13 +14,6 @@ def test_files_make_tls_and_nothing_else_does() -> None:
     assert found is not None
     assert (found.ca, found.certificate, found.key, found.server_name) == ("ca.pem", "c.pem", "k.pem", "bank")
     assert not found.require_client_certificate
-
-
-def test_etcd_is_this_machines_where_none_is_named() -> None:
-    assert (local_etcd(EtcdSpec()).endpoints, local_etcd(EtcdSpec()).prefix) == ((LOCAL_ENDPOINT,), LOCAL_PREFIX)
-    named = local_etcd(EtcdSpec(endpoints=("https://e:2379",), prefix="/x/", tls=TlsFiles(ca="ca.pem")))
-    assert (named.endpoints, named.prefix) == (("https://e:2379",), "/x/")
-    assert named.tls is not None and named.tls.ca == "ca.pem"
 
 
 def test_each_replica_has_a_port_of_its_own() -> None:

@@ -30,7 +30,7 @@ def test_every_command_has_help_and_speaks_json(name: str, capsys: pytest.Captur
     for each in inner:
         options = {option for parameter in each.params for option in parameter.opts}
         # A script for a shell has no JSON; pid 1 of a pod logs nothing else.
-        assert "--json" in options or name in {"completion", "replica"}
+        assert "--json" in options or name in {"completion", "former", "replica"}
         assert each.help
 
 

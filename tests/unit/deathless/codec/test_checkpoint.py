@@ -27,10 +27,12 @@ from deathless.codec.checkpoint import (
     decode,
     encode,
     file_header,
+    read_head,
     section_header,
     state_digest,
     verify,
 )
+from deathless.codec.generations import FIRST, Generation
 from deathless.codec.sections import Section
 from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
 
@@ -116,7 +118,16 @@ def test_the_bytes_of_an_empty_checkpoint_are_version_2(golden: Callable[[str, b
     data = b"".join(encode(empty))
     golden("checkpoint_empty", data)
     assert decode(chunk_reader([data])) == empty
-    assert parts_of(data) == [(Section.HEAD, 1, msgspec.msgpack.encode(empty.head()), 1)]
+    assert parts_of(data) == [(Section.HEAD, 1, empty.head().encode(), 1)]
+
+
+def test_a_checkpoint_of_a_later_generation_has_its_place(golden: Callable[[str, bytes], None]) -> None:
+    later = replace(sample(), generation=Generation(3, 40, bytes(range(16))))
+    data = b"".join(encode(later))
+    golden("checkpoint_generation", data)
+    read = chunk_reader([data])
+    assert decode(read).generation == later.generation
+    assert read_head(chunk_reader([data])).of_generation() == later.generation
 
 
 def test_a_checkpoint_reads_back_as_it_was_written() -> None:
@@ -367,4 +378,4 @@ def test_the_widths_of_rows_are_version_1() -> None:
 
 def test_a_head_reads_back_by_place_not_by_name() -> None:
     assert msgspec.msgpack.decode(sample_parts()[0][2])[:2] == ["bank", bytes(range(16))]
-    assert len(msgspec.msgpack.decode(sample_parts()[0][2])) == len(Head.__struct_fields__)
+    assert len(msgspec.msgpack.decode(sample_parts()[0][2])) == len(Head.__struct_fields__) - len(FIRST)

@@ -54,7 +54,7 @@ def data_frame(payload: bytes, *, first_lsn: int = 5, count: int = 3, epoch: int
 def control_frame(kind: FrameKind, record: msgspec.Struct) -> bytes:
     return frames.encode_frame(
         kind,
-        msgspec.msgpack.encode(record),
+        record.encode() if isinstance(record, frames.Cut) else msgspec.msgpack.encode(record),
         epoch=2,
         first_lsn=5,
         confirmed_lsn=4,
@@ -105,6 +105,18 @@ def test_the_bytes_of_a_data_frame_are_version_2(golden: Callable[[str, bytes], 
 def test_a_data_frame_of_version_1_is_still_read() -> None:
     old = (GOLDEN / "frame_data_without_marks.bin").read_bytes()
     assert frames.decode_frame(old) == frames.decode_frame(data_frame(SMALL))
+
+
+def test_a_cut_of_a_later_generation_has_its_place(golden: Callable[[str, bytes], None]) -> None:
+    kind, record = CONTROLS["cut"]
+    later = msgspec.structs.replace(record, generation=2, upgraded_lsn=3, upgraded_chain=DIGEST)
+    data = control_frame(kind, later)
+    golden("frame_cut_generation", data)
+    frame = frames.decode_frame(data)
+    assert frame is not None
+    found = msgspec.msgpack.decode(frame.payload, type=frames.Cut)
+    assert found == later
+    assert found.of_generation() == (2, 3, DIGEST)
 
 
 @pytest.mark.parametrize("name", CONTROLS)

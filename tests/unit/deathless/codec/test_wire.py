@@ -137,6 +137,13 @@ def test_what_peers_of_a_build_before_histories_say_is_read(kind: Type) -> None:
     assert wire.decode_struct(type(STRUCTS[kind]), body_of(packet)) == msgspec.structs.replace(STRUCTS[kind], **rest)
 
 
+@pytest.mark.parametrize("name", ["follow_no_upgrader", "handover_no_upgrade"])
+def test_what_followers_of_a_build_before_upgrades_say_is_read(name: str) -> None:
+    kind = Type.FOLLOW if "follow" in name else Type.HANDOVER
+    packet = (GOLDEN / f"wire_{name}.bin").read_bytes()
+    assert wire.decode_struct(type(STRUCTS[kind]), body_of(packet)) == STRUCTS[kind]
+
+
 def test_a_record_of_a_newer_peer_may_have_more_fields() -> None:
     body = msgspec.msgpack.encode(["DL3010", "text", "what is this", [1]])
     assert wire.decode_struct(wire.Refused, body) == wire.Refused("DL3010", "text")
@@ -370,3 +377,22 @@ def test_an_accepted_reply_names_its_invocation(invocation: int) -> None:
 @pytest.mark.parametrize("reply", [b"", b"\x02", b"\x02" + bytes(7), b"\x02" + bytes(9), wire.ok_reply(bytes(8))])
 def test_any_other_reply_is_not_an_accepted_one(reply: bytes) -> None:
     assert wire.accepted_invocation(reply) is None
+
+
+@given(st.integers(1, 2**64 - 1), st.integers(1, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=40))
+def test_batch_of_one_call_is_the_same_bytes_in_one_step(session: int, seq: int, acked: int, message: bytes) -> None:
+    long_way = wire.encode_batch(Run(session, seq, acked, 1), struct.pack("<I", len(message)), message)
+    assert wire.encode_call(session, seq, acked, message) == long_way
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.binary(max_size=40), st.binary(max_size=3), st.integers(0, 60))
+def test_lone_reply_is_read_where_it_is_all_there_is_and_the_one_asked_for(
+    session: int, seq: int, reply: bytes, behind: bytes, cut: int
+) -> None:
+    data = wire.encode_replies(session, [seq], [reply])
+    assert wire.decode_one_reply(data, session, seq) == reply
+    assert wire.decode_one_reply(data + behind, session, seq) == (None if behind else reply)
+    assert wire.decode_one_reply(data[:cut], session, seq) == (reply if cut >= len(data) else None)
+    assert wire.decode_one_reply(data, session + 1, seq) is None
+    assert wire.decode_one_reply(data, session, seq + 1) is None
+    assert wire.decode_one_reply(wire.encode_replies(session, [seq, seq + 1], [reply, b""]), session, seq) is None

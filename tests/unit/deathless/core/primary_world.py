@@ -79,6 +79,16 @@ class Echo:
         self.ran += messages
         return [ok_reply(message[8:]) for message in messages], [len(message) for message in messages]
 
+    def execute_runs(
+        self, runs: Sequence[tuple[Run, Sequence[bytes]]], first_lsn: int, now_us: int
+    ) -> list[tuple[list[bytes], list[int], bytes]]:
+        done = []
+        for run, messages in runs:
+            replies, digests = self.execute(run.session, run.first_seq, first_lsn, now_us, messages)
+            done.append((replies, digests, self.rolling_update()))
+            first_lsn += len(messages)
+        return done
+
     def query(self, message: bytes, now_us: int) -> bytes:
         return ok_reply(message)
 
@@ -153,6 +163,9 @@ class Echo:
     def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
+    def held_count(self) -> int:
+        return 0
+
     def history(self, invocation: int, count_max: int) -> History | None:
         return None
 
@@ -165,7 +178,7 @@ class Echo:
     def suspended(self) -> list[bytes]:
         return []
 
-    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
+    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = (), *, same_code: bool = True) -> None:
         self.ran = state[b"ran"].split(b"\n") if state.get(b"ran") else []
 
     def discard(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tests.unit.deathless.core.primary_world import WALL_US, Echo
 
+from deathless.base.errors import UpgradeCalledOff
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
@@ -26,13 +27,18 @@ LIMITS = Limits(checkpoint_every_messages=5, pending_queries_max=4, frame_messag
 class Life:
     """A replica r1 with a shard and a log in memory, whose effects wait in `todo` for an answer."""
 
-    def __init__(self, safeguards: Safeguards | None = None, limits: Limits = LIMITS) -> None:
+    def __init__(self, safeguards: Safeguards | None = None, limits: Limits = LIMITS, *, upgrade: bytes = b"") -> None:
         safeguards = safeguards or Safeguards()
         self.now = 10.0
         self.shard = shard_around(Echo(), limits, safeguards)
         self.place, self.sessions = self.shard.place, self.shard.sessions
         self.core = Replica(
-            replica="r1", sessions=self.sessions, place=self.place, limits=limits, safeguards=safeguards
+            replica="r1",
+            sessions=self.sessions,
+            place=self.place,
+            limits=limits,
+            safeguards=safeguards,
+            upgrade=upgrade,
         )
         self.epoch = 3  # last epoch that the lock store gave
         self.sent: list[tuple[int, int, bytes]] = []
@@ -75,6 +81,8 @@ class Life:
                 return ev.SealsLinked()
             case fx.ReadTail():
                 return ev.TailRead(ev.TailSummary(ORIGIN, self.place.lsn, self.place.lsn, 0))
+            case fx.Migrate():
+                return ev.Migrated(self.place.lsn) if good else ev.UpgradeFailed(UpgradeCalledOff("it can't be made"))
             case fx.WriteCut():
                 return ev.CutWritten()
             case fx.SetHead():
@@ -148,9 +156,11 @@ def in_state(state: State, safeguards: Safeguards | None = None, limits: Limits 
     return life
 
 
-def following(*, epoch: int = 3) -> Life:
-    """A follower of r0 that streams."""
-    life = in_state(State.FOLLOWING)
+def following(*, epoch: int = 3, upgrade: bytes = b"") -> Life:
+    """A follower of r0 that streams, to make an upgrade where one is named."""
+    life = Life(upgrade=upgrade)
+    life.answer()
+    life.post(ev.ConnectionOpened(CLIENT, HELLO))
     life.post(ev.PrimarySeen(epoch, "r0", "h:1"))
     life.settle()
     assert life.core.follower.link is Link.STREAMING

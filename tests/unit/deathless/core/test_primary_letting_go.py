@@ -10,6 +10,7 @@ from deathless.codec.messages import Kind, decode
 from deathless.codec.wire import Handover, Type, decode_struct
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.events import SwitchoverOrdered
 from deathless.core.primary.checkpoint_plan import REBASE_RETRY_S
 from deathless.core.primary.handover import HANDOVER_MAX_S
 from deathless.core.primary.primary import ASK_AGAIN_S
@@ -154,7 +155,7 @@ def test_i6_checkpoint_for_a_difference_that_fails_is_tried_again_by_the_timer()
 
 
 def switch_over(world: World, target: str = "") -> None:
-    world.do(world.primary.switchover_ordered(OPERATOR, 4, target, world.now, world.wall_us))
+    world.do(world.primary.switchover_ordered(SwitchoverOrdered(OPERATOR, 4, target), world.now, world.wall_us))
 
 
 def test_switchover_ends_what_was_admitted_closes_and_hands_over_once_the_target_has_it_all() -> None:

@@ -14,6 +14,7 @@ from deathless.codec.peer_messages import Outputs
 from deathless.codec.wire import Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.events import SwitchoverOrdered
 from deathless.core.primary.handover import Stage
 
 FOLLOWER = 51
@@ -57,7 +58,7 @@ def order(place: Place, what: str) -> None:
     if what == "stop":
         place.do(place.primary.stop_ordered(place.now, place.wall_us))
     else:
-        place.do(place.primary.switchover_ordered(TOOL, 1, "", place.now, place.wall_us))
+        place.do(place.primary.switchover_ordered(SwitchoverOrdered(TOOL, 1, ""), place.now, place.wall_us))
 
 
 def handed_over(place: Place) -> bool:

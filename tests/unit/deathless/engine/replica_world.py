@@ -16,9 +16,10 @@ from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
 from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.frames import Frame
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.session_proof import nonce_of
-from deathless.codec.snapshot import Snapshot, UnknownRecord
+from deathless.codec.snapshot import Head, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
@@ -41,15 +42,19 @@ from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Executor, Holder, LockView
+from deathless.engine.replica.applying import Code
 from deathless.engine.replica.intake import Intake
 from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.replica.upgrade_steps import Upgrade
 from deathless.engine.shard.assembly import shard_around
 from deathless.simulation.models.log_driver import LIMITS as SMALL_FILES
 from deathless.simulation.models.log_driver import RECORD, SERVICE_ID, STORE
 from deathless.simulation.world.disk import SimDisk
 
 FINGERPRINT = bytes(16)
+OTHER_FINGERPRINT = b"of other code..."
+UPGRADE_ID = b"of an upgrade..."
 CLIENT = ev.Conn(1)
 SECRET = b"the client's own"
 
@@ -66,8 +71,11 @@ class Node:
         executor: Executor | None = None,
         fence: str = "seal",
         fingerprint: bytes = FINGERPRINT,
+        spellings: frozenset[bytes] = frozenset(),
         adopted: frozenset[tuple[bytes, int]] = frozenset(),
         store_id: str = STORE,
+        short_way: bool = True,
+        upgrade: Upgrade | None = None,
     ) -> None:
         self.world = world
         self.name = name
@@ -80,6 +88,9 @@ class Node:
         self.admin: list[Admin] = []
         self.held: list[Callable[[], None]] | None = None  # answers of the lock that wait; None: they come at once
         self.take_fails = False
+        self.first_fails = ""  # what goes wrong with the first checkpoint of a generation; empty: nothing
+        self.first_held: list[Callable[[], None]] | None = None  # writes of one that take long; None: none does
+        self.first_at_head: list[int] = []  # head, when it was written
         self.paused: list[float] = []
         self.noted: list[tuple[int, Point, bool]] = []  # packets sent before, the witness, is it a reign's first
         fs = world.disk.view(name)
@@ -97,12 +108,13 @@ class Node:
                 place=shard.place,
                 limits=world.limits,
                 safeguards=safeguards,
+                upgrade=b"" if upgrade is None else upgrade.id,
             ),
             shard=shard,
             log=log,
             service=msgspec.structs.replace(RECORD, fence=fence),
             store_id=store_id,
-            fingerprint=fingerprint,
+            code=Code(fingerprint, adopted, lambda theirs: f"it was {theirs.hex()[:4]}", spellings),
             outside=Outside(
                 clock=self,
                 lock=self,
@@ -116,9 +128,9 @@ class Node:
                 process=self,
             ),
             limits=world.limits,
-            adopted=adopted,
-            what_differs=lambda theirs: f"it was {theirs.hex()[:4]}",
             safeguards=safeguards,
+            short_way=short_way,
+            upgrade=upgrade,
         )
         self.engine.core.owners.opened(CLIENT, SECRET, "")
         self.intake = Intake(self.engine, lambda conn, request: self.admin.append(request))
@@ -187,12 +199,29 @@ class Node:
     def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
         self.reached.append(fx.ReportUnknown(records))
 
-    def load_newest(self) -> Snapshot | None:
-        return max(self.world.checkpoints, key=lambda snapshot: snapshot.lsn, default=None)
+    def load_newest(self, fits: Callable[[Head], bool]) -> Snapshot | None:
+        fitting = [snapshot for snapshot in self.world.checkpoints if fits(snapshot.head())]
+        return max(fitting, key=lambda snapshot: snapshot.lsn, default=None)
+
+    def load_at(self, lsn: int, chain: bytes) -> Snapshot | None:
+        return next((each for each in self.world.first if (each.lsn, each.chain) == (lsn, chain)), None)
 
     def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
         self.world.checkpoints.append(snapshot())
         done(snapshot().lsn, f"c{snapshot().lsn}")
+
+    def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
+        self.first_at_head.append(self.lock_store.view().head)
+
+        def written() -> None:
+            if not self.first_fails:
+                self.world.first.append(snapshot())
+            done(self.first_fails)
+
+        if self.first_held is None:
+            written()
+        else:
+            self.first_held.append(written)
 
     def verify(self, name: str, done: Callable[[bool], None]) -> None:
         done(True)
@@ -214,7 +243,7 @@ class Node:
     @property
     def conn(self) -> ev.Conn:
         """The connection on which a primary knows this node."""
-        return ev.Conn(100 + int(self.name[1:]))
+        return ev.Conn(100 + int(self.name[1:]) + (50 if self.name[0] == "u" else 0))
 
     @property
     def state(self) -> State:
@@ -239,8 +268,7 @@ class Node:
     def call(self, session: int, first_seq: int, *args: bytes) -> None:
         """Calls of that session, and a frame."""
         sent = batch(session, first_seq, [call(each) for each in args])
-        self.engine.post(ev.BatchesReceived([(CLIENT, sent)]))
-        self.intake.drained()
+        self.engine.batches_received([(CLIENT, sent)])
 
     def idle(self) -> None:
         """Let time pass, so that the closing frame is written."""
@@ -275,7 +303,9 @@ class NodeUpstream:
         self.ask(place.lsn, place.chain)
 
     def ask(self, lsn: int, chain: bytes) -> None:
-        self.send(struct_packet(Type.FOLLOW, Follow(self._node.name, lsn, chain, False)))
+        self.send(
+            struct_packet(Type.FOLLOW, Follow(self._node.name, lsn, chain, False, bool(self._node.engine.core.upgrade)))
+        )
 
     def leave(self) -> None:
         self._node.upstream = None
@@ -308,6 +338,35 @@ class NodeReach:
         self._reached.append(fx.StopActivity(reference))
 
 
+class FormerShard:
+    """The former code of an upgrader: a shard that echoes; what is made of its state is that itself.
+
+    Attributes:
+        failure: that is told in place of what was made; None: none.
+        change: makes something else of what is given.
+        answer: gives what was made; None until it is asked for.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.failure: DeathlessError | None = None
+        self.change: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
+        self.held = False  # it answers once `answer` is called
+        self.answer: Callable[[], None] | None = None
+        self._shard = shard_around(Echo(), limits)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._shard.restore(snapshot)
+
+    def apply(self, frame: Frame) -> None:
+        self._shard.apply(frame)
+
+    def migrated(self, done: Callable[[Snapshot | DeathlessError], None]) -> None:
+        made = self._shard.snapshot(service="bank", service_id=SERVICE_ID, incarnation=7, epoch=1, fingerprint=b"")
+        self.answer = lambda: done(self.failure or self.change(made))
+        if not self.held:
+            self.answer()
+
+
 class World:
     """A disk, and the nodes on it."""
 
@@ -318,6 +377,7 @@ class World:
         self.now = 10.0
         self.nodes: dict[str, Node] = {}
         self.checkpoints: list[Snapshot] = []
+        self.first: list[Snapshot] = []  # those that generations of the code begin with
         self.pruned: list[int] = []
         self.pages: dict[str, Point] = {}  # by replica
         self.boot = 1
@@ -344,6 +404,15 @@ class World:
         made.engine.post(ev.PrimarySeen(of.engine.core.known_epoch, of.name, ""))
         self.pump(of)
         return made
+
+    def upgrader(self, of: Node, *, name: str = "u9", **settings: Any) -> Node:
+        """One that follows a primary by its code, to upgrade the service to another."""
+        generation = of.engine.place.generation.number
+        former = FormerShard(self.limits)
+        code = Code(settings.pop("to", OTHER_FINGERPRINT))
+        upgrade = Upgrade(UPGRADE_ID, generation, former, code, generation, generation + 1, 5)
+        settings.setdefault("fingerprint", of.engine.fingerprint)
+        return self.follower(name, of, upgrade=upgrade, **settings)
 
     def pump(self, of: Node) -> None:
         """Carry what a primary has sent to its followers, until nothing is left."""

@@ -16,6 +16,7 @@ from tests.encoded import encode_fork
 
 from deathless.base.errors import CorruptFrame
 from deathless.base.times import Due, Times
+from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, decode
 from deathless.codec.peer_messages import (
     SELF,
@@ -72,6 +73,16 @@ class Talker:
     ) -> tuple[list[bytes], list[int]]:
         replies = [self.hear(lsn, now_us, message) for lsn, message in enumerate(messages, first_lsn)]
         return replies, [zlib.crc32(reply + self.mark) for reply in replies]
+
+    def execute_runs(
+        self, runs: Sequence[tuple[Run, Sequence[bytes]]], first_lsn: int, now_us: int
+    ) -> list[tuple[list[bytes], list[int], bytes]]:
+        done = []
+        for run, messages in runs:
+            replies, digests = self.execute(run.session, run.first_seq, first_lsn, now_us, messages)
+            done.append((replies, digests, self.rolling_update()))
+            first_lsn += len(messages)
+        return done
 
     def execute_peer(
         self,
@@ -195,6 +206,10 @@ class Talker:
         """See the port."""
         return Crowd(0, 0, 0)
 
+    def held_count(self) -> int:
+        """See the port."""
+        return 0
+
     def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
@@ -223,7 +238,7 @@ class Talker:
     def state(self) -> dict[bytes, bytes]:
         return {b"": msgspec.msgpack.encode(self.heard)}
 
-    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
+    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = (), *, same_code: bool = True) -> None:
         self.discard()
         self.heard = msgspec.msgpack.decode(state[b""], type=list[bytes])
         for encoded in suspended:

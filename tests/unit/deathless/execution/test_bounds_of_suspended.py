@@ -54,6 +54,11 @@ async def waits(state: State, ctx: Context, count: int = 1) -> list[str]:
 
 
 @service.handler
+async def calls(state: State, ctx: Context, count: int, text: str) -> None:
+    await ctx.gather(*(ctx.call("other", "k", "take", {"text": text}) for _ in range(count)))
+
+
+@service.handler
 async def goes_on(state: State, ctx: Context, text: str) -> None:
     await ctx.timer(after=timedelta(seconds=1))
     ctx.continue_with("nap", {"text": text})
@@ -141,6 +146,34 @@ def test_i10_the_chain_of_a_request_counts_and_is_the_same_behind_a_checkpoint()
     assert restarted(hub, Limits()).crowd() == hub.executor.crowd()
     hub.tick()
     assert hub.executor.crowd() == (0, 0, 0)
+
+
+def test_i10_what_a_handler_asked_for_and_the_state_of_a_shared_key_count() -> None:
+    hub = Hub(service)
+    hub.begin("calls", "a", count=10, text="x" * 500)
+    before = hub.executor.crowd().bytes
+    assert before > 10 * 500
+    hub.begin("calls", "b", count=20, text="x" * 500)
+    per_call = (hub.executor.crowd().bytes - 2 * before) / 10
+    assert 500 < per_call < 600
+    assert restarted(hub, Limits()).crowd() == hub.executor.crowd()
+    hub.call("write", "a", text="y" * 5000)  # what the handler left is kept beside it
+    assert restarted(hub, Limits()).crowd() == hub.executor.crowd()
+
+
+def test_i10_a_turn_that_asks_for_more_than_is_kept_fails() -> None:
+    limits = Limits(journal_bytes_max=5000)
+    hub = Hub(service, limits)
+    invocation = hub.begin("calls", "a", count=8, text="x" * 500)
+    refused = error(hub.send("calls", "b", count=12, text="x" * 500))
+    assert (refused.code, "5000 bytes" in refused.text) == ("DL3006", True)
+    assert [view.invocation for view in hub.executor.invocations()] == [invocation]
+
+
+def test_i10_what_a_handler_asked_for_before_there_was_a_limit_comes_back() -> None:
+    hub = Hub(service)
+    hub.begin("calls", "a", count=12, text="x" * 500)
+    assert restarted(hub, Limits(journal_bytes_max=5000)).suspended() == hub.executor.suspended()
 
 
 def test_i10_a_reply_beyond_the_journal_of_an_invocation_is_given_as_an_error() -> None:

@@ -280,7 +280,10 @@ def test_handler_that_looks_at_other_items_than_before_is_found() -> None:
             shelf.items.get(name)
         await ctx.timer(after=SECOND)
 
-    for method, text in (("wait", "it ended where it had waited"), ("wait_less", "it looked at fewer items")):
+    for method, text in (
+        ("wait", r"it looks at items\['x'\] in turn 1, had looked at nothing more"),
+        ("wait_less", "it looks at fewer items"),
+    ):
         extra.clear()
         hub = Hub(fickle)
         hub.begin(method)

@@ -39,10 +39,11 @@ from deathless.shell.directory.members import (
 from deathless.shell.disk.spool_files import FileSpool
 from deathless.shell.link.status_page import confirmed_elsewhere, open_page
 from deathless.shell.net.proof import Secrets, read_secret
-from deathless.shell.service_code import code_record
-from deathless.shell.service_code.fingerprint import fingerprint_of
+from deathless.shell.service_code.code_record import recorded
+from deathless.shell.service_code.fingerprint import Description, fingerprint_of
+from deathless.shell.service_code.kept_code import keep
 from deathless.shell.supervisor.usable import when_usable
-from deathless.shell.worker.witness_writer import FILE_SLOTS, WitnessFile, newest
+from deathless.shell.worker.helpers.witness_writer import FILE_SLOTS, WitnessFile, newest
 
 CALLS = (
     *("open", "read", "write", "pread", "pwrite", "fsync", "fdatasync", "posix_fallocate", "ftruncate", "truncate"),
@@ -164,9 +165,10 @@ def proofs(folder: Path) -> Work:
 
 def code(folder: Path) -> Work:
     def once() -> object:
-        code_record.keep(folder, PARTS)
-        code_record.keep(folder, PARTS)
-        return code_record.recorded(folder, fingerprint_of(PARTS))
+        for _ in range(2):
+            keep(folder, Description(PARTS, {}), service="bank", module="bank:bank")
+        found = recorded(folder, fingerprint_of(PARTS))
+        return found and found.record.parts
 
     return Work(once, once)
 

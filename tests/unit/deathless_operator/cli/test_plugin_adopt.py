@@ -203,9 +203,20 @@ def test_code_that_was_adopted_is_noted_for_the_operator(kubelet: Kubelet) -> No
 
 def test_operator_takes_the_code_that_was_adopted() -> None:
     world = running()
-    world.edit(image="bank:other")
+    world.edit(image="bank:other", upgradePolicy="Manual")
     world.settle()
     assert world.condition("UpgradeRequired")["status"] == "True"
-    world.annotations[names.ADOPTED_CODE_ANNOTATION] = "bb" * 16
+    world.edit(suspend=True)
+    world.settle()
+    world.annotations[names.ADOPTED_CODE_ANNOTATION] = world.log_code = "bb" * 16
+    world.edit(suspend=False)
     world.settle()
     assert (world.status["image"], world.condition("Ready")["status"]) == ("bank:other", "True")
+
+
+def test_code_that_was_adopted_once_is_not_taken_for_what_serves_since() -> None:
+    world = running({"upgradePolicy": "Manual"})
+    world.annotations[names.ADOPTED_CODE_ANNOTATION] = "bb" * 16  # of long ago
+    world.edit(image="bank:other")
+    world.settle()
+    assert (world.condition("UpgradeRequired")["status"], world.status["image"]) == ("True", "bank:1")

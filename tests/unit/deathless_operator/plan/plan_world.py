@@ -57,7 +57,13 @@ Raw = dict[str, Any]
 START = 1_800_000_000.0
 SETTINGS = OperatorSettings(lock_endpoints=("https://etcd.deathless-system.svc:2379",), lock_tls_secret="etcd-client")
 SPEC: Raw = {"module": "bank:bank", "image": "bank:1", "logStorage": {"claimName": "shared"}, "replicas": 3}
-FINGERPRINTS = {"bank:1": "aa" * 16, "bank:2": "aa" * 16, "bank:other": "bb" * 16}
+FINGERPRINTS = {
+    "bank:1": "aa" * 16,
+    "bank:2": "aa" * 16,
+    "bank:other": "bb" * 16,
+    "bank:misfit": "cc" * 16,  # what is stored does not fit
+    "bank:major": "dd" * 16,  # its interface is not compatible with any other, and all fits
+}
 
 
 class Broken(AssertionError):
@@ -100,6 +106,9 @@ class World:
     was_refused: bool = False  # `failures` come from that
     done: list[Target] = field(default_factory=list)  # what was carried out
     strict: bool = True
+    log_code: str = ""  # fingerprint of the code that the log is of
+    ordered: str = ""  # fingerprint that the primary was told to be upgraded to, and is not yet
+    calls_off: int = 0  # so many upgrades are called off
     safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
 
     def __post_init__(self) -> None:
@@ -300,8 +309,14 @@ class World:
             pod["metadata"].setdefault("deletionTimestamp", show_time(self.now + 30))
 
     def _check_roll(self, name: str) -> None:
+        found = self.stateful_set(set_of(name))
+        code = code_of(found["spec"]["template"]) if found else self.log_code
+        if is_ready(self.pods[name]) and code != self.log_code:
+            raise Broken(f"{name} serves, and would be made anew from other code than the log is of")
         others = {key: pod for key, pod in self.replicas(set_of(name)).items() if key != name}
-        if len(others) != self.size(set_of(name)) - 1:
+        size = min(self.size(set_of(name)), self.spec["replicas"])  # pods that an upgrade needs besides may be missing
+        stay = {names.pod(set_of(name), ordinal) for ordinal in range(size)}
+        if stay - {name, *others}:
             raise Broken(f"{name} is deleted while another pod is missing")
         for before in self.sets()[: self.sets().index(set_of(name))]:
             pods = self.replicas(before)
@@ -429,16 +444,21 @@ class World:
             if role(pod) == "primary":
                 self._hand_over(name)
             del self.pods[name]
-        elif names.LABEL_PURPOSE in pod["metadata"]["labels"]:
+        elif purpose(pod) == names.PURPOSE_UPGRADE:
+            if pod["status"]["phase"] in ("Pending", "Running"):
+                self._run_driver(pod)
+        elif purpose(pod):
             if pod["status"]["phase"] == "Pending":
                 self._run_check(pod)
         elif pod["status"]["phase"] == "Pending":
             self._start(pod, name)
+        elif self.log_code and code_of(pod) != self.log_code:
+            self._stand_by(pod, name)
         else:
             set_ready(pod, ready=not is_fenced(pod), at=self.now)
             if is_fenced(pod):
                 self._say(name, pod, "fenced")
-            elif role(pod) in ("recovering", "fenced"):
+            elif role(pod) in ("recovering", "fenced", "upgrader", ""):
                 self._say(name, pod, "standby")
 
     def _start(self, pod: Raw, name: str) -> None:
@@ -453,6 +473,49 @@ class World:
         }
         set_ready(pod, ready=False)
         self._say(name, pod, "recovering")
+
+    def _stand_by(self, pod: Raw, name: str) -> None:
+        """The log is of other code: it waits for an upgrade, where it is made for one, or is idle for good."""
+        set_ready(pod, ready=False, at=self.now)
+        upgrades = names.FORMER_CONTAINER in [each["name"] for each in pod["spec"]["containers"]]
+        self._say(name, pod, "upgrader" if upgrades else "dead", condition="" if upgrades else "DL4009")
+
+    def _run_driver(self, pod: Raw) -> None:
+        """It looks, gives the order, and tells what came of it."""
+        (container,) = pod["spec"]["containers"]
+        told = code_of(pod)
+        pod["status"].setdefault("containerStatuses", [{"name": "upgrade", "state": {"running": {}}}])
+        upgraders = [each for each in self.replicas().values() if role(each) == "upgrader" and code_of(each) == told]
+        if pod["status"]["phase"] == "Pending":
+            pod["status"]["phase"] = "Running"
+        elif self.log_code == told:
+            end_driver(pod, 0, json.dumps({"fingerprint": told}), self.now)
+        elif container["image"] == "bank:misfit":
+            end_driver(pod, 78, "DL1023 FieldDropped: Account.owner", self.now)
+        elif self._differs(told) and "--only-compatible" in container["command"]:
+            end_driver(pod, 78, "DL1023 HandlerGone: close", self.now)
+        elif self.calls_off or self.now - made_at(pod) > 600:
+            self.calls_off = max(0, self.calls_off - 1)
+            end_driver(pod, 75, "DL1022 the upgrader is not up to date", self.now)
+        elif upgraders and not self.ordered:
+            self.ordered = told
+
+    def _differs(self, told: str) -> bool:
+        return FINGERPRINTS["bank:major"] in (told, self.log_code)
+
+    def _commit(self) -> None:
+        """An upgrader makes the upgrade that was ordered, where it still can: nobody asks who ordered it."""
+        told, self.ordered = self.ordered, ""
+        for key, pod in self.replicas().items():
+            if told and role(pod) == "upgrader" and code_of(pod) == told:
+                self.log_code, self.epoch, self.takeovers = told, self.epoch + 1, self.takeovers + 1
+                for other in self.replicas().values():
+                    other["metadata"]["labels"].pop(names.LABEL_ROLE, None)
+                    if code_of(other) != told:
+                        set_ready(other, ready=False, at=self.now)
+                set_ready(pod, ready=True, at=self.now)
+                self._say(key, pod, "primary")
+                return
 
     def _run_check(self, pod: Raw) -> None:
         found = pod["spec"]["containers"][0]
@@ -470,14 +533,15 @@ class World:
             "containerStatuses": [{"name": "check", "state": {"terminated": ended}}],
         }
 
-    def _say(self, name: str, pod: Raw, spoken: str) -> None:
+    def _say(self, name: str, pod: Raw, spoken: str, condition: str = "") -> None:
         ordinal = name.rpartition("-")[2]
         pod["metadata"]["labels"][names.LABEL_ROLE] = spoken
         told = {
             "replica": f"r{ordinal}",
             "role": spoken,
             "epoch": self.epoch,
-            "fingerprint": FINGERPRINTS[pod["spec"]["containers"][0]["image"]],
+            "fingerprint": code_of(pod) if spoken == "dead" else self.log_code or code_of(pod),
+            "condition": condition,
             "service_id": "ab" * 16,
             "incarnation": 1,
         }
@@ -489,6 +553,7 @@ class World:
 
     def elect(self) -> None:
         """A replica that serves takes the lead of its shard where none does."""
+        self._commit()
         for each in self.sets():
             self._elect(each)
 
@@ -501,6 +566,8 @@ class World:
         if not able or any(role(pod) == "primary" for pod in able.values()):
             return
         name, pod = next(iter(able.items()))
+        self.log_code = self.log_code or code_of(pod)
+        assert code_of(pod) == self.log_code, "other code leads"
         self.epoch += 1
         self.takeovers += 1
         self.shard_takeovers[each] = self.shard_takeovers.get(each, 0) + 1
@@ -569,6 +636,28 @@ def claim(
 def set_of(pod: str) -> str:
     """Name of the StatefulSet that a replica's pod is of."""
     return pod.rpartition("-")[0]
+
+
+def made_at(pod: Raw) -> float:
+    """When a pod was made."""
+    return read_pod(pod).created_at
+
+
+def purpose(pod: Raw) -> str:
+    """What a pod is for; empty: a replica's."""
+    return str(pod["metadata"]["labels"].get(names.LABEL_PURPOSE, ""))
+
+
+def code_of(pod: Raw) -> str:
+    """Fingerprint of the code in a pod's image."""
+    return FINGERPRINTS[pod["spec"]["containers"][0]["image"]]
+
+
+def end_driver(pod: Raw, code: int, message: str, now: float) -> None:
+    """A pod that leads through an upgrade ends."""
+    ended = {"exitCode": code, "message": message, "finishedAt": show_time(now)}
+    status = [{"name": "upgrade", "state": {"terminated": ended}}]
+    pod["status"] = {"phase": "Failed" if code else "Succeeded", "containerStatuses": status}
 
 
 def is_going(pod: Raw) -> bool:

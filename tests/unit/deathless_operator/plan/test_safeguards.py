@@ -71,6 +71,32 @@ def others_are_left_alone(world: World) -> None:
         raise Broken("two operators write one service")
 
 
+def upgrade(world: World) -> None:
+    """Other code, which ends with that code serving."""
+    world.edit(image="bank:other")
+    try:
+        world.settle(150)
+    finally:
+        if world.condition("Ready")["reason"] != "AllReplicasReady" or world.size() != 3:
+            raise Broken(f"it does not serve by the new code: {world.plan().sentence}")
+
+
+def upgrade_that_is_made_though_it_is_not_wanted_any_more(world: World) -> None:
+    """The spec goes back when the primary has been told, and the upgraders lead before they are taken away."""
+    world.edit(image="bank:other")
+    while not world.ordered:
+        world.operate()
+        world.run_controller()
+        for name in list(world.pods):
+            world.run_kubelet(name)
+    world.edit(image="bank:1")
+    world.operate()
+    world.elect()
+    world.settle(150)
+    if world.condition("Ready")["reason"] != "AllReplicasReady":
+        raise Broken(f"nobody knows what code serves: {world.plan().sentence}")
+
+
 STORIES: dict[str, Callable[[World], None]] = {
     "settings_by_content": pods_keep_what_they_mount,
     "keep_mounted": nothing_mounted_is_deleted,
@@ -79,6 +105,9 @@ STORIES: dict[str, Callable[[World], None]] = {
     "primary_last": roll,
     "ready_needs_the_spec": ready_is_true,
     "claim_first": others_are_left_alone,
+    "upgrade_rolls_nothing": upgrade,
+    "upgrade_noted": upgrade_that_is_made_though_it_is_not_wanted_any_more,
+    "upgraders_stay": upgrade,
 }
 
 

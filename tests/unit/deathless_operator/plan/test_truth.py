@@ -17,9 +17,9 @@ from tests.unit.deathless_operator.plan.plan_world import SPEC, World, running, 
 
 from deathless_operator.model import names
 from deathless_operator.model.status import ServiceStatus
-from deathless_operator.plan.service.image_check import accepted_code, accepted_with
 from deathless_operator.plan.service.objects import Code
 from deathless_operator.plan.service.reading import show_time
+from deathless_operator.plan.service.upgrading.accepted import accepted_code, accepted_with
 
 
 def ready(world: World) -> tuple[str, str, int]:
@@ -41,7 +41,7 @@ def live(world: World, rounds: int) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"image": "bank:other"}, "OtherFingerprint"),
+        ({"image": "bank:other", "upgradePolicy": "Manual"}, "OtherFingerprint"),
         ({"image": "bank:gone"}, "ImagePullFailed"),
         ({"quorum": 2}, "InvalidSpec"),
         ({"lock": {"etcd": {"endpoints": ["https://e:2379"], "tlsSecretRef": {"name": "none"}}}}, "SecretMissing"),
@@ -83,7 +83,7 @@ def test_spec_that_waits_because_the_service_is_paused_is_not_ready() -> None:
 
 def test_change_back_to_what_serves_is_ready_again() -> None:
     world = running()
-    world.edit(image="bank:other")
+    world.edit(image="bank:other", upgradePolicy="Manual")
     live(world, 20)
     world.edit(image="bank:1")
     assert live(world, 3)[-1] == ("True", "AllReplicasReady", 3)
@@ -92,7 +92,7 @@ def test_change_back_to_what_serves_is_ready_again() -> None:
 def refused() -> World:
     """A service whose new image is refused."""
     world = running()
-    world.edit(image="bank:other")
+    world.edit(image="bank:other", upgradePolicy="Manual")
     world.settle()
     assert world.condition("UpgradeRequired")["status"] == "True"
     return world

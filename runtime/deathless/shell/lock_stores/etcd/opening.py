@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deathless.base.config import EtcdConfig, ReplicaConfig
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig
+from deathless.base.lock_stores.etcd import EtcdConfig
 from deathless.engine.ports import FileSystem
 from deathless.shell.lock_stores.etcd.errors import EtcdUnavailable
 from deathless.shell.lock_stores.etcd.settings import EtcdSettings, EtcdTls
@@ -38,7 +39,7 @@ async def open_etcd_lock(
         from deathless.shell.lock_stores.etcd.lock import EtcdLock  # noqa: PLC0415 - needs the extra [etcd]
     except ModuleNotFoundError as error:
         raise InvalidConfig(f"lock etcd needs {error.name}: pip install 'deathless[etcd]'") from error
-    etcd = config.etcd or EtcdConfig()
+    etcd = config.lock_settings(EtcdConfig)
     async with EtcdClient(settings_of(etcd)) as client:
         lock = EtcdLock(client, prefix=key_prefix(etcd, config.service, config.shard), lease_ttl_s=etcd.lease_ttl_s)
         with contextlib.suppress(EtcdUnavailable):

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -68,22 +68,6 @@ PROGRESS_BYTES = 8
 ALL_DONE = b"\xff" * PROGRESS_BYTES  # in place of an index: no call is being run any more
 
 
-class NoKeys:
-    """A key table that remembers nothing: every call runs."""
-
-    def __contains__(self, key: bytes) -> bool:
-        """See KeyTable: none is."""
-        return False
-
-    def check(self, key: bytes, request_hashes: Collection[bytes]) -> bytes | None:
-        """Always: run it."""
-        del key, request_hashes
-        return None
-
-    def remember(self, key: bytes, request_hash: bytes, reply: bytes) -> None:
-        """Forget at once."""
-
-
 def run(job: Job) -> Outcome:
     """Load the service and run the calls."""
     from deathless.base.limits import Limits  # noqa: PLC0415  after the clock was shifted
@@ -91,6 +75,7 @@ def run(job: Job) -> Outcome:
     from deathless.codec.messages import decode  # noqa: PLC0415  as above
     from deathless.execution.executor import HandlerExecutor  # noqa: PLC0415  as above
     from deathless.execution.turn.running import PAGE_BYTES, Cells  # noqa: PLC0415  as above
+    from deathless.execution.values.key_table import NoKeys  # noqa: PLC0415  as above
     from deathless.shell.service_code.loading import load_service  # noqa: PLC0415  as above
 
     service = load_service(job.target, job.folder)

@@ -20,7 +20,7 @@ MANIFEST = (
 )
 ONE = {
     "invocation": 12, "handler": "place", "key": "order-1", "since_us": 1_000_000, "turns": 2,
-    "waits_for": ["promise 12.2", "timer until 9 us"], "origin": "client",
+    "waits_for": ["promise 12.2", "timer until 9 us"], "origin": "client", "misfit": "",
 }  # fmt: skip
 
 

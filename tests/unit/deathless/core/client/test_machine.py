@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from client_net import Net
+from client_net import Net, message
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from replica_fake import FakeShard
 
 from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
+    PREFIX_BYTES,
     BatchRefused,
     Type,
     Welcome,
+    decode_batch,
+    encode_replies,
     ok_reply,
     packet,
     struct_packet,
@@ -445,3 +451,62 @@ def greeted(role: str = "primary", epoch: int = 1) -> tuple[ClientMachine[str], 
 
 def sends(effects: Sequence[object]) -> bytes:
     return b"".join(effect.data for effect in effects if isinstance(effect, Send))
+
+
+# ---- the short way of a call that is alone ------------------------------------------------------------------------
+
+
+acts = st.one_of(
+    st.tuples(st.just("call"), st.integers(1, 3)),
+    st.tuples(st.just("query"), st.just(1)),
+    st.tuples(st.just("advance"), st.sampled_from([0.01, 0.06, 0.2, 0.7])),
+    st.tuples(st.just("kill"), st.sampled_from(["p", "s"])),
+    st.tuples(st.just("cut"), st.sampled_from(["p", "s"])),
+    st.tuples(st.just("lead"), st.sampled_from(["p", "s"])),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(acts, max_size=14))
+def test_calls_that_take_the_short_way_are_sent_and_answered_as_all_others(drawn: list[tuple[str, Any]]) -> None:
+    nets = [Net("p", "s", short_way=short) for short in (True, False)]
+    for net in nets:
+        net.start()
+        epoch, number = 1, 0
+        for act, value in drawn:
+            if act in ("call", "query"):
+                texts = [f"{act}{number + at}" for at in range(value)]
+                number += value
+                (net.call if act == "call" else net.query)(*texts)
+            elif act == "advance":
+                net.advance(value)
+            elif act == "kill":
+                net.kill(value)
+            elif act == "cut":
+                net.cut ^= {value}
+            else:
+                epoch += 1
+                net.down.discard(value)
+                net.lead(value, epoch)
+    one, other = nets
+    assert one.trace == other.trace
+    assert (one.done, one.failed, one.texts()) == (other.done, other.failed, other.texts())
+    assert one.machine.deadline == other.machine.deadline
+
+
+def test_call_that_is_alone_takes_the_short_way_and_one_that_is_not_does_not() -> None:
+    net = Net("p")
+    net.start()
+    machine = net.machine
+    for text in ("a", "b"):
+        sent = machine.call_alone(message(text), text, net.now)
+        assert sent is not None
+        assert machine.call_alone(message("c"), "c", net.now) is None  # one is in flight
+        run = decode_batch(sent[1][PREFIX_BYTES:]).run
+        reply = encode_replies(run.session, [run.first_seq], [OK[text]])
+        assert machine.answered_alone(sent[0], reply + reply, net.now) is None  # more than that reply
+        assert machine.answered_alone(LinkId(99), reply, net.now) is None
+        assert machine.answered_alone(sent[0], reply[:-1], net.now) is None
+        assert machine.answered_alone(sent[0], reply, net.now) == (text, OK[text])
+        assert machine.answered_alone(sent[0], reply, net.now) is None  # it is answered
+        machine.check_invariants()

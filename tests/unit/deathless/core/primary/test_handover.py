@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deathless.base.limits import Limits
 from deathless.codec.wire import Follow
-from deathless.core.events import Conn
+from deathless.core.events import Conn, SwitchoverOrdered
 from deathless.core.primary.handover import HANDOVER_MAX_S, Departure, Stage
 from deathless.core.primary.stream import Stream
 
@@ -26,11 +26,18 @@ def stream_of(*replicas: str) -> Stream:
     return stream
 
 
+def with_upgrader(*replicas: str) -> Stream:
+    """The same, and an upgrader `u0` beside them."""
+    stream = stream_of(*replicas)
+    stream.follow_received(Conn(20), Follow("u0", 0, bytes(16), False, True))
+    return stream
+
+
 def switched(*replicas: str, target: str = "", wait_s: float = WAIT_S) -> Departure:
     """A switchover is ordered at 0 s, and nothing is under way."""
     departure = Departure(wait_s)
     stream = stream_of(*replicas)
-    departure.switchover_ordered(ASKER, 4, target, stream, 0.0)
+    departure.switchover_ordered(SwitchoverOrdered(ASKER, 4, target), stream, 0.0)
     departure.look(stream, 0, 0.0)
     return departure
 
@@ -42,7 +49,7 @@ def in_stage(stage: Stage, *, stopping: bool = False) -> Departure:
         if stopping:
             departure.stop_ordered(0.0, at_once=False)
         else:
-            departure.switchover_ordered(ASKER, 4, "", stream_of("r1", "r2"), 0.0)
+            departure.switchover_ordered(SwitchoverOrdered(ASKER, 4, ""), stream_of("r1", "r2"), 0.0)
         departure.look(stream_of("r1", "r2"), under_way, 0.0)
     elif stage is Stage.ALONE:
         departure.stop_ordered(0.0, at_once=False)
@@ -55,8 +62,8 @@ def in_stage(stage: Stage, *, stopping: bool = False) -> Departure:
 
 Step = Callable[[Departure], None]
 STEPS: dict[str, Step] = {
-    "switchover": lambda d: d.switchover_ordered(ASKER, 5, "", stream_of("r1", "r2"), 1.0),
-    "switchover, nobody there": lambda d: d.switchover_ordered(ASKER, 5, "", stream_of(), 1.0),
+    "switchover": lambda d: d.switchover_ordered(SwitchoverOrdered(ASKER, 5, ""), stream_of("r1", "r2"), 1.0),
+    "switchover, nobody there": lambda d: d.switchover_ordered(SwitchoverOrdered(ASKER, 5, ""), stream_of(), 1.0),
     "stop": lambda d: d.stop_ordered(1.0, at_once=False),
     "target lost": lambda d: d.follower_lost("r2"),
     "another lost": lambda d: d.follower_lost("r1"),
@@ -68,6 +75,8 @@ STEPS: dict[str, Step] = {
     "one under way at the end of the wait": lambda d: d.look(stream_of("r1", "r2"), 1, 1.0 + WAIT_S),
     "the same, nobody there": lambda d: d.look(stream_of(), 1, 1.0 + WAIT_S),
     "gone": lambda d: d.gone(),
+    "upgrade": lambda d: d.switchover_ordered(SwitchoverOrdered(ASKER, 5, "u0", b"x" * 16), with_upgrader("r1"), 1.0),
+    "upgrade, none under way": lambda d: d.look(with_upgrader("r1", "r2"), 0, 1.0),
 }
 S, W, H, A, G = Stage.STAYING, Stage.WAITING, Stage.HANDING_OVER, Stage.ALONE, Stage.GONE
 
@@ -89,6 +98,7 @@ S, W, H, A, G = Stage.STAYING, Stage.WAITING, Stage.HANDING_OVER, Stage.ALONE, S
         ("one under way at the end of the wait", (S, H, H, H, H, A, G)),
         ("the same, nobody there", (S, S, A, H, H, A, G)),
         ("gone", (G, G, G, G, G, G, G)),
+        ("upgrade", (W, W, W, H, H, A, G)),
     ],
 )
 def test_table_of_stages(step: str, then: tuple[Stage, ...]) -> None:
@@ -116,7 +126,7 @@ def test_the_wait_is_bounded_from_the_first_order_on_and_the_hand_over_has_its_o
 def test_what_is_waited_for_is_told_with_since_when_and_until_when() -> None:
     departure, stream = Departure(WAIT_S), stream_of("r1", "r2")
     told = [departure.waiting]
-    departure.switchover_ordered(ASKER, 4, "", stream, 3.0)
+    departure.switchover_ordered(SwitchoverOrdered(ASKER, 4, ""), stream, 3.0)
     told.append(departure.waiting)
     for under_way, now in ((2, 3.0), (1, 4.0), (0, 5.0)):
         departure.look(stream, under_way, now)
@@ -128,7 +138,7 @@ def test_what_is_waited_for_is_told_with_since_when_and_until_when() -> None:
 @pytest.mark.parametrize("under_way", [0, 1])
 def test_without_a_wait_it_is_handed_over_at_once(under_way: int) -> None:
     departure = Departure(0.0)
-    departure.switchover_ordered(ASKER, 4, "", stream_of("r1"), 3.0)
+    departure.switchover_ordered(SwitchoverOrdered(ASKER, 4, ""), stream_of("r1"), 3.0)
     departure.look(stream_of("r1"), under_way, 3.0)
     assert (departure.stage, departure.target) == (Stage.HANDING_OVER, "r1")
 
@@ -147,7 +157,7 @@ def test_who_takes_over_is_chosen_after_the_wait() -> None:
     departure.look(stream_of("r1", "r3"), 0, 1.0)
     assert departure.target == "r3"
     named = Departure(WAIT_S)
-    named.switchover_ordered(ASKER, 4, "r2", stream_of("r1", "r2"), 0.0)
+    named.switchover_ordered(SwitchoverOrdered(ASKER, 4, "r2"), stream_of("r1", "r2"), 0.0)
     named.look(stream_of("r1", "r2"), 1, 0.0)
     named.look(stream_of("r1"), 0, 1.0)
     assert named.failed == (ASKER, 4, "r2 is not a follower that is up to date (r1)")
@@ -205,6 +215,85 @@ def test_second_stop_changes_nothing() -> None:
     STEPS["stop"](departure)
     assert (departure.stage, departure.target) == (Stage.HANDING_OVER, "r2")
     assert departure.failed is None
+
+
+# ---- upgrades ------------------------------------------------------------------------------------------------------
+
+UPGRADE = b"of an upgrade..."
+TO_U0 = SwitchoverOrdered(ASKER, 4, "u0", UPGRADE)
+
+
+def upgrading(under_way: int = 0) -> tuple[Departure, Stream]:
+    """An upgrade by `u0` is ordered at 0 s, while activities are under way."""
+    departure, stream = Departure(WAIT_S), with_upgrader("r1", "r2")
+    departure.switchover_ordered(TO_U0, stream, 0.0)
+    departure.look(stream, under_way, 0.0)
+    return departure, stream
+
+
+def test_an_upgrade_is_handed_over_to_the_upgrader_that_asked_for_it() -> None:
+    departure, _ = upgrading()
+    assert (departure.stage, departure.target, departure.upgrade) == (Stage.HANDING_OVER, "u0", UPGRADE)
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (SwitchoverOrdered(ASKER, 4, "r1", UPGRADE), "r1 is no upgrader that is up to date"),
+        (SwitchoverOrdered(ASKER, 4, "u1", UPGRADE), "u1 is no upgrader that is up to date"),
+        (SwitchoverOrdered(ASKER, 4, "u0"), "u0 is not a follower that is up to date (r1, r2)"),
+    ],
+)
+def test_an_upgrade_goes_to_an_upgrader_alone_and_nothing_else_does(order: SwitchoverOrdered, why: str) -> None:
+    departure = Departure(WAIT_S)
+    departure.switchover_ordered(order, with_upgrader("r1", "r2"), 0.0)
+    assert departure.failed == (ASKER, 4, why)
+    assert departure.stage is Stage.STAYING
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_an_upgrader_is_nobody_to_hand_over_to_otherwise(stopping: bool) -> None:
+    departure, stream = Departure(WAIT_S), with_upgrader()
+    if stopping:
+        departure.stop_ordered(0.0, at_once=False)
+    else:
+        departure.switchover_ordered(SwitchoverOrdered(ASKER, 4, ""), stream, 0.0)
+    departure.look(stream, 0, 0.0)
+    assert departure.stage is (Stage.ALONE if stopping else Stage.STAYING)
+
+
+def test_an_upgrade_waits_for_activities_and_is_called_off_where_a_switchover_would_give_them_up() -> None:
+    departure, stream = upgrading(under_way=2)
+    departure.look(stream, 2, WAIT_S - 0.1)
+    assert departure.stage.name == "WAITING"
+    departure.look(stream, 2, WAIT_S)
+    assert departure.stage.name == "STAYING"
+    assert departure.failed == (ASKER, 4, "2 activities that must run at most once still run")
+    assert departure.upgrade == b""
+
+
+def test_an_upgrader_that_goes_while_activities_are_waited_for_is_told_at_the_end_of_the_wait() -> None:
+    departure, _ = upgrading(under_way=1)
+    departure.look(stream_of("r1", "r2"), 0, 1.0)
+    assert departure.failed == (ASKER, 4, "u0 is no upgrader that is up to date")
+    assert departure.stage is Stage.STAYING
+
+
+def test_a_stop_while_an_upgrade_waits_goes_before_it_and_to_a_standby() -> None:
+    departure, stream = upgrading(under_way=1)
+    departure.stop_ordered(1.0, at_once=False)
+    assert departure.failed == (ASKER, 4, "the primary stops")
+    departure.look(stream, 0, 1.5)
+    assert (departure.stage, departure.target, departure.upgrade) == (Stage.HANDING_OVER, "r2", b"")
+
+
+def test_a_stop_while_an_upgrade_is_handed_over_goes_on_with_it() -> None:
+    departure, _ = upgrading()
+    departure.stop_ordered(1.0, at_once=False)
+    assert (departure.stage, departure.target, departure.upgrade) == (Stage.HANDING_OVER, "u0", UPGRADE)
+    departure.follower_lost("u0")
+    assert departure.stage.name == "ALONE"
+    assert departure.upgrade == b""
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12))

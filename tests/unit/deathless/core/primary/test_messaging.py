@@ -47,6 +47,7 @@ from deathless.codec.wire import (
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.events import SwitchoverOrdered
 from deathless.core.primary.frame_size import RUN_S
 from deathless.core.primary.messaging import Tables
 from deathless.core.primary.sending import TRIM_S
@@ -470,7 +471,7 @@ def test_outcomes_that_come_while_a_switchover_is_tried_are_logged_when_it_is_ca
     place.send(place.session, 1, b"x")
     place.settle()
     place.follow("r1", 51, place.place.lsn, place.place.chain)
-    place.do(place.primary.switchover_ordered(TOOL, 1, "r1", place.now, place.wall_us))
+    place.do(place.primary.switchover_ordered(SwitchoverOrdered(TOOL, 1, "r1"), place.now, place.wall_us))
     place.tell(ev.ActivityEnded(9, 1, 1, b"\x00done"))
     place.tell(ev.ActivityEnded(9, 2, 1, b"\x00of nobody"))
     assert place.owes(fx.RunFrame) == 0

@@ -12,7 +12,7 @@ from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, call,
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.base.times import Times
-from deathless.codec.frames import Confirm, FrameKind
+from deathless.codec.frames import BLOCK, Confirm, FrameKind
 from deathless.codec.messages import Kind, decode, decode_time
 from deathless.codec.wire import Type
 from deathless.core import effects as fx
@@ -102,6 +102,19 @@ def test_i10_frames_that_wait_for_a_proof_are_bounded_by_unconfirmed_bytes_max()
     assert world.place.lsn == 2  # the registration and the first: no further frame without a proof
     world.settle()
     assert len(world.replies(session)) == 3
+
+
+def test_i8_frames_that_wait_for_a_proof_are_no_more_than_a_successors_spare_has_room_for() -> None:
+    limits = replace(SMALL, frame_bytes_max=2 * BLOCK, message_bytes_max=BLOCK, spare_bytes=8 * BLOCK)
+    world, session = serving(limits)
+    for seq in range(1, 10):
+        world.send(session, seq, bytes(80))
+        world.drained()
+        if world.owes(fx.RunFrame):
+            world.sync()
+    assert world.place.lsn == 6  # the registration and five calls, each in a block: one more than two frames are left
+    world.settle()
+    assert len(world.replies(session)) == 9
 
 
 def test_i2_definite_no_deposes_and_nothing_leaves_any_more() -> None:

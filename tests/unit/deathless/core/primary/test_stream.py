@@ -171,3 +171,45 @@ def test_no_order_of_events_breaks_an_invariant(steps: list[tuple[str, str, int,
             lsn += 1
             publish(stream, lsn, size=number)
         stream.check_invariants()
+
+
+# ---- upgraders ----------------------------------------------------------------------------------------------------
+
+
+def upgrade(stream: Stream, replica: str, conn: int, lsn: int) -> list[tuple[int, object]]:
+    """FOLLOW of an upgrader; gives as `follow`."""
+    effects = stream.follow_received(Conn(conn), Follow(replica, lsn, chain_at(lsn), False, True))
+    stream.check_invariants()
+    return told(effects)
+
+
+def test_an_upgrader_gets_each_confirmed_frame_and_is_no_candidate_for_anything() -> None:
+    stream = made()
+    assert upgrade(stream, "u0", 5, 10) == [(5, Following(True, 3, 10, ""))]
+    assert list(publish(stream, 11)) == [5]
+    assert (stream.streaming, stream.upgraders, stream.checkpointer) == ({}, frozenset({"u0"}), "")
+    follow(stream, "r1", 6, 11)
+    assert (stream.streaming, stream.checkpointer) == ({"r1": 11}, "r1")
+    assert stream.upgraders == {"u0"}
+
+
+def test_an_upgrader_that_reads_the_log_first_is_not_up_to_date() -> None:
+    stream = made()
+    assert upgrade(stream, "u0", 5, 3) == [(5, Following(False, 3, 10, ""))]
+    assert stream.upgraders == frozenset()
+
+
+def test_how_far_an_upgrader_is_holds_the_log_for_it_but_refuses_no_client() -> None:
+    stream = made()
+    upgrade(stream, "u0", 5, 10)
+    publish(stream, 11, 12)
+    assert (stream.lag(), stream.floor(12)) == (0, 10)
+    stream.applied_received(Conn(5), 12)
+    assert stream.floor(12) == 12
+
+
+def test_an_upgrader_that_comes_back_as_a_replica_like_others_is_one() -> None:
+    stream = made()
+    upgrade(stream, "u0", 5, 10)
+    follow(stream, "u0", 6, 10)
+    assert (stream.upgraders, stream.streaming) == (frozenset(), {"u0": 10})

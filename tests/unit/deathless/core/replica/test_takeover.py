@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.base.errors import Deposed
+from deathless.base.errors import CorruptCheckpoint, Deposed, UpgradeCalledOff
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import ORIGIN, FrameKind, Opening
 from deathless.core import effects as fx
@@ -40,23 +40,43 @@ PATH: list[tuple[Step, ev.Event, list[fx.Effect]]] = [
     (Step.PROVING, ev.ProofAnswered(OPENING_PROOF, True), [fx.RemoveUnread(), fx.ApplyCopies()]),
     (Step.APPLYING, ev.CopiesApplied(47), []),
 ]
+ENDS_AT = 47  # of an upgrade: where the primary handed over
+WHOLE_TAIL = ev.TailSummary(ORIGIN, ENDS_AT, ENDS_AT, 0)
+UPGRADE_PATH: list[tuple[Step, ev.Event, list[fx.Effect]]] = [
+    *PATH[:3],
+    (Step.READING, ev.TailRead(WHOLE_TAIL), [fx.Migrate(6)]),
+    (Step.MIGRATING, ev.Migrated(48), [fx.WriteCut(6)]),
+    PATH[4],
+    (
+        Step.SETTING_HEAD,
+        ev.HeadSet(77),
+        [fx.WriteControl(FrameKind.OPENING, msgspec.msgpack.encode(Opening(48, 77, 3)), 48)],
+    ),
+    *PATH[6:],
+]
+FAILED = ev.UpgradeFailed(CorruptCheckpoint("x"))
 ANSWERS: list[ev.Event] = [
     *(event for _, event, _ in PATH),
+    ev.Migrated(48),
+    FAILED,
     ev.LockRefused(),
     ev.HeadSet(None),
     ev.ProofAnswered(OPENING_PROOF, False),
 ]
 BELONGS = {
-    **{type(event): step for step, event, _ in PATH},
+    **{type(event): step for step, event, _ in UPGRADE_PATH},
     ev.LockRefused: Step.TAKING,
+    ev.UpgradeFailed: Step.MIGRATING,
 }
 
 
-def at(step: Step, safeguards: Safeguards = ALL_SAFEGUARDS) -> Takeover:
-    """A takeover from epoch 5 that stands at a step."""
-    takeover = Takeover(suspected_epoch=5, confirmed_lsn=41, safeguards=safeguards)
+def at(step: Step, safeguards: Safeguards = ALL_SAFEGUARDS, *, upgrades: bool | None = None) -> Takeover:
+    """A takeover from epoch 5 that stands at a step; None: that of an upgrade where no other has the step."""
+    upgrades = step is Step.MIGRATING if upgrades is None else upgrades
+    ends_at = ENDS_AT if upgrades else None
+    takeover = Takeover(suspected_epoch=5, confirmed_lsn=41, safeguards=safeguards, upgrade_at=ends_at)
     assert takeover.begin() == [fx.ReadLock()]
-    for here, event, _ in PATH:
+    for here, event, _ in UPGRADE_PATH if upgrades else PATH:
         if here is step:
             break
         takeover.handle(event)  # type: ignore[arg-type]  # all of PATH are takeover events
@@ -71,6 +91,47 @@ def test_steps_come_in_the_order_that_the_safety_argument_needs() -> None:
         assert takeover.handle(event) == effects  # type: ignore[arg-type]  # as above
     assert takeover.step is Step.DONE
     assert (takeover.epoch, takeover.head, takeover.last_lsn) == (6, 3, 47)
+
+
+def test_an_upgrade_is_made_behind_the_log_that_was_read_under_the_lock_and_before_the_cut() -> None:
+    takeover = at(Step.LOOKING, upgrades=True)
+    for step, event, effects in UPGRADE_PATH:
+        assert takeover.step is step
+        assert takeover.handle(event) == effects  # type: ignore[arg-type]  # as above
+    assert takeover.step is Step.DONE
+    assert takeover.last_lsn == 48
+
+
+ODD_TAILS = {
+    "somebody led meanwhile": ev.TailSummary(ORIGIN, 49, 49, 0),
+    "the primary went on, and what it wrote is not confirmed": ev.TailSummary(ORIGIN, ENDS_AT, 48, 1),
+    "something is lost": ev.TailSummary(ORIGIN, 46, 46, 0),
+}
+
+
+@pytest.mark.parametrize("tail", ODD_TAILS.values(), ids=ODD_TAILS)
+def test_a_log_that_does_not_end_confirmed_where_the_primary_handed_over_is_left_to_the_former_code(
+    tail: ev.TailSummary,
+) -> None:
+    takeover = at(Step.READING, upgrades=True)
+    release, stop = takeover.handle(ev.TailRead(tail))
+    assert release == fx.ReleaseLock()
+    assert isinstance(stop, fx.StopReplica)
+    assert isinstance(stop.error, UpgradeCalledOff)
+    assert f"handed over at lsn {ENDS_AT}" in str(stop.error)
+    assert (takeover.step, takeover.holds_epoch) == (Step.LOST, True)
+
+
+@pytest.mark.parametrize("tail", ODD_TAILS.values(), ids=ODD_TAILS)
+def test_without_looking_at_what_is_confirmed_other_code_goes_on_with_whatever_was_read(tail: ev.TailSummary) -> None:
+    takeover = at(Step.READING, Safeguards(upgrade_confirmed_only=False), upgrades=True)
+    assert takeover.handle(ev.TailRead(tail)) == [fx.Migrate(6)]
+
+
+def test_an_upgrade_that_can_not_be_made_lets_go_of_the_lock_before_anybody_can_read_it() -> None:
+    takeover = at(Step.MIGRATING)
+    assert takeover.handle(FAILED) == [fx.ReleaseLock(), fx.StopReplica(FAILED.error)]
+    assert takeover.step is Step.LOST
 
 
 @pytest.mark.parametrize("event", ANSWERS, ids=str)
@@ -172,10 +233,10 @@ def test_without_seal_before_read_the_predecessor_can_confirm_a_frame_behind_wha
     assert takeover.step is Step.READING
 
 
-@given(st.lists(st.sampled_from(ANSWERS), max_size=14))
-def test_no_order_of_answers_skips_a_step(events: list[ev.Event]) -> None:
-    takeover = at(Step.LOOKING)
-    steps = list(Step)
+@given(st.booleans(), st.lists(st.sampled_from([*ANSWERS, ev.TailRead(WHOLE_TAIL)]), max_size=14))
+def test_no_order_of_answers_skips_a_step(upgrades: bool, events: list[ev.Event]) -> None:
+    takeover = at(Step.LOOKING, upgrades=upgrades)
+    steps = [step for step in Step if step is not Step.MIGRATING or upgrades]
     for event in events:
         before = takeover.step
         try:

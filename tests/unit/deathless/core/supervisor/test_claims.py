@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.safeguards import Safeguards
-from deathless.core.supervisor.claims import ASK_AGAIN_S, CLAIM_S, UNANSWERED_S, Claims
+from deathless.core.supervisor.claims import ASK_LOCK_AGAIN_S, CLAIM_S, UNANSWERED_S, Claims
 
 FALSE = 1 << 62
 R2 = (42, 0)  # process and generation of its supervisor
@@ -100,8 +100,8 @@ def test_an_epoch_that_the_lock_gave_to_nobody_or_another_is_denied_and_asked_ag
     made.lock_answered(epoch, holder)
     assert not made.believed("r2", 4, 10.0, leads=True)
     assert not made.doubted(0.1)
-    assert not made.question_due(ASK_AGAIN_S / 2)
-    assert made.question_due(ASK_AGAIN_S)
+    assert not made.question_due(ASK_LOCK_AGAIN_S / 2)
+    assert made.question_due(ASK_LOCK_AGAIN_S)
 
 
 def test_an_answer_from_before_a_claim_says_nothing_of_it() -> None:

@@ -326,6 +326,23 @@ def test_takeover_of_another_replica_is_waited_for_while_it_is_well_but_not_for_
     pytest.fail("waited for ever")
 
 
+@pytest.mark.parametrize("leader", ["r2", "r1"])
+def test_each_takeover_of_another_replica_is_waited_for_anew(leader: str) -> None:
+    made = with_primary()
+    tell(made, "r0", "primary", state=WorkerState.DEAD)
+    tell(made, "r2", "taking-over")
+    assert made.decide(0.0, NEVER) is None
+    tell(made, leader, "primary", epoch=4, now=1.0)
+    made.decide(1.0, 0.0)
+    later = 1.0 + TAKING_MAX_S
+    tell(made, "r1", now=later)
+    tell(made, leader, "standby", epoch=4, now=later)
+    tell(made, "r3", "taking-over", epoch=4, now=later)
+    assert made.decide(later, NEVER) is None
+    tell(made, "r3", "taking-over", epoch=4, now=later + 0.5)
+    assert made.decide(later + 0.5, NEVER) is None
+
+
 def test_takeover_of_another_replica_that_falls_silent_is_not_waited_for_long() -> None:
     made = with_primary()
     tell(made, "r2", "taking-over", now=0.0)

@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from deathless.base.errors import CorruptFrame, Internal, LogTruncated, OtherSupervisor, PermissionRefused
+from deathless.base.errors import (
+    CorruptFrame,
+    Internal,
+    LogTruncated,
+    OtherSupervisor,
+    PermissionRefused,
+    UpgradeRequired,
+)
 from deathless.base.limits import END_S, STOP_MAX_S, Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.supervisor.detection import Report, WorkerState
@@ -33,6 +40,7 @@ from deathless.core.supervisor.effects import (
 )
 from deathless.core.supervisor.events import (
     Begun,
+    CodeNotKept,
     Event,
     Fenced,
     HeartbeatDue,
@@ -183,6 +191,29 @@ def test_error_that_another_start_would_meet_as_well_waits_for_an_operator(code:
     replica.work(runs=False)
     assert LeaveWord("") in replica.take(WorkerSaid(RoleIs("standby", 0, "", 0)))
     assert replica.report.condition == ""
+
+
+@pytest.mark.parametrize("told_first", [True, False])
+def test_log_of_other_code_needs_an_operator_where_that_code_is_not_kept(told_first: bool) -> None:
+    code = UpgradeRequired.code
+    replica = Replica(follows_code=True)
+    replica.work()
+    if told_first:
+        replica.take(CodeNotKept())
+        assert replica.report.condition == ""
+        replica.exit(code)
+    else:
+        replica.exit(code)
+        assert (replica.report.condition, replica.report.problem) == ("", code)
+        assert not of(replica.beats(60), StartWorker)
+        assert [note.level for note in of(replica.take(CodeNotKept()), Note)] == ["error"]
+    assert (replica.report.condition, replica.machine.last_error) == (code, f"{code} so")
+
+
+def test_log_of_other_code_is_no_error_while_that_may_be_kept() -> None:
+    replica = Replica(follows_code=True)
+    replica.work()
+    assert "error" not in {note.level for note in of(replica.exit(UpgradeRequired.code), Note)}
 
 
 def test_log_that_lacks_something_is_looked_at_again_before_an_operator_is_asked() -> None:

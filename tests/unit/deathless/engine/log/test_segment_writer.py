@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -11,6 +12,8 @@ import pytest
 
 from deathless.base.errors import Closed, Internal, OutOfSpace, StorageReadOnly, StoreOlderThanLog
 from deathless.codec.frames import BLOCK, ORIGIN, FrameKind
+from deathless.engine.log.overview import frames_of
+from deathless.engine.log.prepared import PreparedSegment
 from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.log.segment_writer import GROW_MIN, SegmentWriter
 from deathless.engine.log.spare import Spare
@@ -357,3 +360,124 @@ def test_an_error_of_the_file_system_that_says_neither_full_nor_read_only_is_rai
     bench.disk.fail("create", "log/")
     with pytest.raises(OSError, match="Input/output"):
         bench.begin()
+
+
+# ---- files that are filled ahead of time -------------------------------------------------------------------------
+
+
+class Filled(Bench):
+    """A writer whose next file is made ahead of time, when told to."""
+
+    SIZE = 8 * BLOCK
+
+    def __init__(self, capacity: int | None = None) -> None:
+        super().__init__(capacity)
+        self.fs.make_folder("replicas/r0")
+        self.orders: list[tuple[str, int, Callable[[bool], None]]] = []
+        self.prepared = PreparedSegment(self.fs, "r0", self.SIZE, self, "1")
+        limits = replace(LIMITS, segment_bytes_max=1 << 20)
+        self.writer = SegmentWriter(self.fs, limits, self.spare, prepared=self.prepared)
+        self.begin()
+
+    def make(self, path: str, size: int, done: Callable[[bool], None]) -> None:
+        self.orders.append((path, size, done))
+
+    def finish(self) -> None:
+        path, size, done = self.orders.pop()
+        handle = self.fs.create(path)
+        self.fs.write(handle, 0, bytes(size))
+        self.fs.sync(handle)
+        self.fs.close(handle)
+        done(True)
+
+    def frame(self) -> None:
+        """One frame of a block, with its reservation."""
+        assert self.writer.reserve(BLOCK)
+        self.synced_data()
+
+    def frames(self, count: int) -> None:
+        for _ in range(count):
+            self.frame()
+
+
+def test_next_file_is_ordered_once_the_epoch_has_written_as_much_and_is_rolled_to_when_it_is_there() -> None:
+    bench = Filled()
+    bench.frames(7)  # behind the cut
+    assert not bench.orders
+    bench.frame()
+    assert len(bench.orders) == 1
+    bench.frames(3)
+    assert bench.writer.roll == 0
+    bench.finish()
+    bench.frame()
+    assert bench.writer.roll == 1
+    found = [scanned.frame for roll in (0, 1) for scanned in frames_of(bench.fs, 1, roll)]
+    assert [frame.first_lsn for frame in found if frame.kind == FrameKind.DATA] == list(range(1, bench.lsn + 1))
+    assert bench.fs.size(bench.fs.open(segment_path(1, 1))) == Filled.SIZE
+    assert not bench.fs.listing("replicas/r0") or "prepared.1" not in bench.fs.listing("replicas/r0")
+
+
+def test_frames_that_fit_into_what_was_filled_allocate_nothing_and_the_one_after_is_ordered_at_half() -> None:
+    bench = Filled()
+    bench.frames(8)
+    bench.finish()
+    bench.frame()
+    bench.calls.clear()
+    for _ in range(Filled.SIZE // BLOCK // 2 - 2):
+        bench.frame()
+    assert not bench.orders
+    bench.frame()
+    assert len(bench.orders) == 1
+    assert not [call for call in bench.calls if call.startswith("allocate")]
+
+
+def test_file_grows_as_any_other_behind_what_was_filled_until_there_is_the_next() -> None:
+    bench = Filled()
+    bench.frames(8)
+    bench.finish()
+    bench.frames(10)
+    assert bench.writer.roll == 1
+    assert bench.fs.size(bench.fs.open(segment_path(1, 1))) > Filled.SIZE
+    bench.finish()
+    bench.frame()
+    assert bench.writer.roll == 2
+
+
+def test_frame_that_a_filled_file_would_not_hold_is_no_reason_to_roll() -> None:
+    bench = Filled()
+    bench.frames(8)
+    bench.finish()
+    assert bench.writer.reserve(Filled.SIZE)
+    bench.synced_data(Filled.SIZE - 2 * BLOCK)
+    assert bench.writer.roll == 0
+    assert bench.prepared.ready
+
+
+def test_full_disk_takes_the_space_of_what_was_made_ahead_of_time() -> None:
+    bench = Filled()
+    bench.frames(8)
+    bench.finish()
+    bench.disk.capacity_bytes = bench.disk.used_bytes()
+    assert bench.writer.reserve(Filled.SIZE)  # more than a filled file holds, so this one has to grow
+    assert not bench.prepared.ready
+
+
+def test_epoch_that_begins_anew_counts_from_its_beginning() -> None:
+    bench = Filled()
+    bench.frames(8)
+    bench.orders.pop()[2](False)
+    bench.writer.close()
+    again = SegmentWriter(bench.fs, LIMITS, bench.spare, prepared=PreparedSegment(bench.fs, "r0", 1 << 15, bench, "2"))
+    again.begin(2, b"cut", ORIGIN, [], 7)
+    assert again.reserve(BLOCK)
+    assert not bench.orders
+
+
+def test_error_while_the_filled_file_is_linked_ends_the_writer() -> None:
+    bench = Filled()
+    bench.frames(8)
+    bench.finish()
+    bench.disk.fail("link", number=errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        bench.writer.reserve(BLOCK)
+    assert not bench.writer.open

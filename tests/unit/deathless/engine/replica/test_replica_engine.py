@@ -21,9 +21,7 @@ from deathless.base.errors import (
     OutOfSpace,
     StorageFailed,
     StoreOlderThanLog,
-    UpgradeRequired,
 )
-from deathless.base.ids import Fingerprint
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Cut, FrameKind
 from deathless.codec.messages import Kind, encode
@@ -35,10 +33,8 @@ from deathless.core import events as ev
 from deathless.core.replica.replica import Replica, State
 from deathless.engine.log.overview import frames_of
 from deathless.engine.ports import Holder, LockView
-from deathless.engine.replica.replica_engine import READ_AGAIN_S
+from deathless.engine.replica.takeover_steps import READ_AGAIN_S
 from deathless.simulation.models.log_driver import LIMITS
-
-OTHER_CODE = b"other code 12345"
 
 
 def served(world: World, calls: int = 3, **settings: Any) -> tuple[Node, int]:
@@ -290,35 +286,7 @@ def test_follower_whose_look_at_the_lock_is_older_than_a_collection_looks_again(
         assert late.engine.place == successor.engine.place
 
 
-# ---- I6: other code ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_i6_other_code_never_replays_unless_an_operator_accepts_it_at_just_this_lsn(checkpoint: bool) -> None:
-    world = World()
-    node, _ = served(world)
-    node.idle()
-    if checkpoint:
-        node.engine.take_checkpoint()
-        world.checkpoints[-1] = replace(world.checkpoints[-1], fingerprint=Fingerprint(OTHER_CODE))
-    refused = world.node("r1", fingerprint=OTHER_CODE if not checkpoint else bytes(16)).begin()
-    assert isinstance(refused.error(), UpgradeRequired)
-    assert refused.error().message.endswith(f": it was {(OTHER_CODE if checkpoint else bytes(16)).hex()[:4]}")
-    lsn = node.engine.place.lsn if checkpoint else 0
-    fingerprint = OTHER_CODE if checkpoint else bytes(16)
-    adopts = world.node(
-        "r1", fingerprint=bytes(16) if checkpoint else OTHER_CODE, adopted=frozenset({(fingerprint, lsn)})
-    ).begin()
-    assert adopts.stopped == []
-    assert adopts.engine.place == node.engine.place
-
-
-def test_without_check_fingerprint_other_code_replays_and_nobody_notices() -> None:
-    world = World()
-    node, _ = served(world)
-    node.idle()
-    other = world.node("r1", fingerprint=OTHER_CODE, safeguards=Safeguards(check_fingerprint=False)).begin()
-    assert other.stopped == []
+# ---- I6: divergence ----------------------------------------------------------------------------------------------
 
 
 def test_i6_follower_that_computes_something_else_stops_at_once() -> None:
@@ -394,9 +362,9 @@ def test_i8_closing_frame_without_room_is_left_out_and_calls_are_refused_until_t
     def full(*args: object, **kwargs: object) -> None:
         raise OutOfSpace("full")
 
-    node.log.append = full  # type: ignore[method-assign, assignment]  # planted
+    node.log.append = full  # type: ignore[assignment]  # planted
     node.idle()
-    node.log.append = append  # type: ignore[method-assign]  # planted
+    node.log.append = append  # planted
     node.call(session, 2, b"b")
     assert node.sent[-1][1] == Type.BATCH_REFUSED
     node.idle()  # finds room
@@ -453,7 +421,7 @@ def test_takeover_without_room_for_its_opening_frame_stops() -> None:
     def full(*args: object, **kwargs: object) -> None:
         raise OutOfSpace("full")
 
-    node.log.append = full  # type: ignore[method-assign, assignment]  # planted
+    node.log.append = full  # type: ignore[assignment]  # planted
     node.take_over()
     assert isinstance(node.error(), OutOfSpace)
 
@@ -492,7 +460,7 @@ def test_i8_anything_that_is_raised_while_effects_are_carried_out_stops_the_repl
             stopped.engine.post(ev.FramesApplied(0, 0, 0, True))
         world.pump(node)
     assert "ZeroDivisionError" in stopped.error().message
-    stopped.engine._fail(Internal("again"))
+    stopped.engine.fail(Internal("again"))
     assert len(stopped.stopped) == 1
 
 
@@ -548,7 +516,7 @@ def test_log_that_is_read_when_a_takeover_has_begun_is_left_alone() -> None:
 def test_effect_that_is_no_step_of_a_takeover_is_our_bug() -> None:
     node = World().node("r0")
     with pytest.raises(Internal, match="not a step"):
-        node.engine._take_over(fx.ProbeSpace())
+        node.engine.takeover.perform(fx.ProbeSpace())
 
 
 def test_release_of_a_lock_that_was_never_taken_is_nothing() -> None:
@@ -559,7 +527,7 @@ def test_release_of_a_lock_that_was_never_taken_is_nothing() -> None:
 
 def test_events_posted_while_effects_are_carried_out_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    node, session = served(world, 0)
+    node, session = served(world, 0, short_way=False)
     order: list[str] = []
     inner = Replica.handle
 

@@ -80,7 +80,7 @@ def test_a_frame_gains_no_sync_and_no_question_to_the_lock(fence: str) -> None:
         calls["lock"] += 1
         lock(*args)
 
-    node.log.sync = count_sync  # type: ignore[method-assign]
+    node.log.sync = count_sync
     node.ask = count_lock  # type: ignore[method-assign, assignment]
     for seq in range(2, 52):
         node.call(session, seq, b"x")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.deathless.core.primary_world import Echo, call
+from tests.unit.deathless.execution.saga_versions import make
 
 from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, SessionExpired
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn, SessionId
@@ -25,8 +27,10 @@ from deathless.codec.messages import (
     encode_register,
     encode_time,
 )
+from deathless.codec.peer_messages import Order, encode_record
+from deathless.codec.snapshot import Snapshot
 from deathless.engine.shard import shard as shard_module
-from deathless.engine.shard.assembly import shard_around
+from deathless.engine.shard.assembly import open_shard, shard_around
 from deathless.engine.shard.shard import Shard, cut_runs
 
 Runs = list[tuple[Run, Sequence[bytes]]]
@@ -276,6 +280,33 @@ def test_restored_shard_is_the_one_that_was_copied_and_goes_on_alike() -> None:
     assert taken(primary) == taken(follower)
     follower.apply(execute(primary, [(Run(1, 3, 0, 1), [call(b"c")])]))
     assert taken(primary) == taken(follower)
+
+
+def test_i6_what_does_not_fit_other_code_is_held_by_every_shard_that_runs_it() -> None:
+    def other_code() -> Shard:
+        return open_shard(make(without=("saga",)), LIMITS, bytes(32))
+
+    def copy(of: Shard) -> Snapshot:
+        return of.snapshot(service="shop", service_id=bytes(16), incarnation=1, epoch=1, fingerprint=b"f")
+
+    def send(method: bytes, **arguments: object) -> bytes:
+        return encode(Kind.CALL, method=method, key=b"a", args=msgspec.msgpack.encode(arguments))
+
+    first = open_shard(make(), LIMITS, bytes(32))
+    execute(first, REGISTER)
+    execute(first, [(Run(1, 1, 0, 1), [send(b"saga", parcel={"name": "box"})])])
+    primary, follower, restarted = other_code(), other_code(), other_code()
+    for one in (primary, follower):
+        one.restore(copy(first), same_code=False)
+        assert one.executor.held_count() == 1
+    follower.apply(execute(primary, [(Run(1, 2, 0, 1), [send(b"quick", text="x")])]))
+    restarted.restore(copy(primary))
+    assert restarted.executor.held_count() == 1
+    frame = execute(primary, [(SYSTEM, (encode_record(Order("cancel", first.place.lsn)),))])
+    for one in (follower, restarted):
+        one.apply(frame)
+        assert (copy(one).invocations, copy(one).state) == (copy(primary).invocations, copy(primary).state)
+    assert primary.executor.held_count() == 0
 
 
 def test_runs_of_a_frame_are_cut_as_they_were_put_in() -> None:

@@ -391,11 +391,11 @@ def test_asyncio_is_hidden_from_all_that_runs_turns() -> None:
 @pytest.mark.parametrize(
     ("how", "what"),
     [
-        ("asks", "asked for something else"),
-        ("changes", "left another state"),
-        ("ends", "ended where it had waited"),
-        ("fails", "ended where it had waited"),
-        ("stops", "asked for something else"),
+        ("asks", r"asks for a fork to svc\.quick in turn 2, had asked for a timer of 0:00:01"),
+        ("changes", "leaves another state in turn 3"),
+        ("ends", "ends in turn 2, had asked for a timer of 0:00:01"),
+        ("fails", "fails in turn 2 with DL3014 ValueError: again, had asked for a timer of 0:00:01"),
+        ("stops", "asks for a promise in turn 2, had asked for a timer of 0:00:01"),
     ],
 )
 def test_handler_that_does_something_else_when_run_again_has_diverged(hub: Hub, how: str, what: str) -> None:
@@ -413,7 +413,7 @@ def test_handler_that_ends_with_its_last_event_has_diverged(hub: Hub) -> None:
     hub.tick()
     state, suspended = dict(hub.executor.state()), hub.executor.suspended()
     outside.append("something")
-    with pytest.raises(Diverged, match="ended where it had waited"):
+    with pytest.raises(Diverged, match="ends in turn 2, had asked for a timer"):
         executor_of(service, Keys()).restore(state, suspended)
 
 

@@ -229,16 +229,38 @@ def test_tick_of_a_schedule_that_is_gone_runs_all_the_same() -> None:
     assert hub.ticks == [10]
 
 
-def test_changed_times_make_a_schedule_new_and_other_changes_do_not() -> None:
+@pytest.mark.parametrize(
+    ("now", "kinds", "due_us"),
+    [
+        ("all", [], 30 * MINUTE),  # what is done with ticks that were missed is no time
+        ("*/5 * * * *", [("run/a", "changed", "*/10 * * * * UTC", "*/5 * * * * UTC")], 30 * MINUTE),
+        ("*/7 * * * *", [("run/a", "changed", "*/10 * * * * UTC", "*/7 * * * * UTC")], 28 * MINUTE),
+        ("", [("run/a", "gone", "*/10 * * * * UTC", "")], -BEGIN),
+    ],
+)
+def test_changed_schedule_goes_on_from_where_it_stood_and_all_changes_are_told(
+    now: str, kinds: list[tuple[str, str, str, str]], due_us: int
+) -> None:
     hub = clock(make())
     hub.move(25 * MINUTE)
     state, suspended = dict(hub.executor.state()), hub.executor.suspended()
-    bare = Service("svc", state=State)
-    for service, new in ((make("all"), False), (make(expression="*/5 * * * *"), True), (bare, None)):
-        executor = executor_of(service, hub.keys)
-        executor.restore(state, suspended)
-        assert [view.new for view in executor.schedules()] == ([] if new is None else [new])
-        assert executor.due().first_us == {None: 0, True: 1, False: BEGIN + 30 * MINUTE}[new]
+    service = make("all") if now == "all" else make(expression=now) if now else Service("svc", state=State)
+    executor = executor_of(service, hub.keys)
+    executor.restore(state, suspended, same_code=False)
+    assert executor.due().first_us == BEGIN + due_us
+    changes = executor.restoration.schedule_changes()
+    assert [(change.name, change.kind, change.before, change.now) for change in changes] == kinds
+    assert all(change.seen_us == BEGIN + 25 * MINUTE for change in changes)
+    assert not any(view.new for view in executor.schedules())
+
+
+def test_new_schedule_is_told_and_begins_with_the_next_time_record() -> None:
+    hub = clock(make())
+    executor = executor_of(make(), hub.keys)
+    executor.restore({}, [], same_code=False)
+    [change] = executor.restoration.schedule_changes()
+    assert (change.name, change.kind, change.before, change.seen_us) == ("run/a", "new", "", 0)
+    assert executor.due().first_us == 1
 
 
 def test_discarded_schedules_are_new_again() -> None:

@@ -62,7 +62,7 @@ def test_records_and_views_are_in_the_order_of_ids() -> None:
     tables.put(message(2, b"b"))
     assert [view.invocation for view in tables.views(0, 9)] == [2, 4, 9]
     assert [view.invocation for view in tables.views(3, 1)] == [4]
-    assert len(tables.suspended()) == 3
+    assert len(tables.suspended({})) == 3
 
 
 def test_nothing_is_due_where_nothing_waits() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from deathless.base.errors import Closed, CorruptCheckpoint, Diverged
 from deathless.codec.map_entries import PREFIX, encode_item, prefix_of
-from deathless.execution.maps.table import Change, Look, MapTable
+from deathless.execution.maps.table import Change, Look, MapTable, Seen
 
 A, B = prefix_of(b"a", "items"), prefix_of(b"b", "items")
 
@@ -93,12 +93,39 @@ def test_look_that_writes_down_gives_the_same_again() -> None:
 def test_look_goes_on_with_the_table() -> None:
     table = MapTable()
     put(table, A, x=b"2")
-    again = Look(table, [b"1"], again=True)
-    assert not Look(table, [b"1"], again=True).go_on()
+    known = Seen(next=False, prefix=b"", entry=b"", answer=b"1")  # of a checkpoint that has answers alone
+    again = Look(table, [known], again=True)
+    assert not Look(table, [known], again=True).go_on()
     assert again.get(A, entry(A, "x")) == b"1"
     assert again.go_on()
     assert again.get(A, entry(A, "x")) == b"2"
-    assert again.taken == [b"1", b"2"]
+    assert again.taken == [Seen(False, A, entry(A, "x"), b"1"), Seen(False, A, entry(A, "x"), b"2")]
+
+
+def test_look_at_another_item_differs_even_where_the_error_is_caught() -> None:
+    table = MapTable()
+    put(table, A, x=b"1", y=b"1")
+    first = Look(table, [])
+    first.get(A, entry(A, "x"))
+    for behind, item in ((False, "y"), (True, "x")):
+        again = Look(table, list(first.taken or ()), again=True)
+        with pytest.raises(Diverged, match="another item"):
+            (again.after if behind else again.get)(A, entry(A, item))
+        assert again.differs is not None
+        assert again.differs[0] == Seen(False, A, entry(A, "x"), b"1")
+        assert not again.go_on()
+
+
+def test_bytes_of_looks_are_counted_alike_when_they_are_taken_again() -> None:
+    table = MapTable()
+    put(table, A, x=b"1" * 100)
+    first = Look(table, [])
+    first.get(A, entry(A, "x"))
+    first.after(A, A)
+    again = Look(table, list(first.taken or ()), again=True)
+    again.get(A, entry(A, "x"))
+    again.after(A, A)
+    assert first.bytes == again.bytes > 100
 
 
 def test_look_serves_its_turn_alone() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from deathless.base.errors import ForeignDirectory
+from deathless.base.ids import Digest
 from deathless.base.limits import Limits
-from deathless.codec.frames import ORIGIN, Cut
+from deathless.codec.frames import HEADER_BYTES, ORIGIN, Cut, FrameKind, Run, encode_data
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Handle, ServiceRecord, Tail
 from deathless.shell.disk.filesystem import RealFileSystem
@@ -63,3 +66,32 @@ def test_a_storage_that_fails_is_told_and_a_full_one_is_opened_without_a_spare(
         opened(tmp_path)
     number = errno.ENOSPC
     assert not opened(tmp_path).spare.ready
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "kind", "ordered"),
+    [(256 << 20, "ext4", True), (256 << 20, "nfs4", False), (32 << 20, "ext4", False)],
+    ids=["large and local", "of another machine", "small"],
+)
+def test_segments_are_made_ahead_on_large_volumes_of_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, kind: str, ordered: bool
+) -> None:
+    monkeypatch.setattr("deathless.shell.disk.open_log.filesystem_type", lambda _: kind)
+    orders: list[str] = []
+
+    class Maker:
+        def make(self, path: str, size: int, done: Callable[[bool], None]) -> None:
+            orders.append(path)
+
+    limits = Limits(segment_bytes_max=segment_bytes, spare_bytes=8 << 20)
+    filesystem = RealFileSystem(tmp_path)
+    log = open_log(filesystem, limits, "r0", RECORD, "store", maker=Maker(), nonce="1")
+    begin(log)
+    blob = bytes(3 << 20)
+    payload = encode_data([Run(0, 0, 0, 1)], struct.pack("<I", len(blob)), bytes(4), Digest(bytes(16)), blob)
+    for at in range(8):
+        assert log.reserve(len(payload) + HEADER_BYTES)
+        log.append(FrameKind.DATA, payload, first_lsn=at + 1, count=1, confirmed_lsn=at)
+        log.sync()
+    assert bool(orders) == ordered
+    log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 import trustme
 from bank_fake import bank, bank_shard
+from http2_wire import Http2Wire, head
 from http_wire import Wire, get, post
 from replica_fake import FakeShard, ReplicaServer
 
@@ -418,9 +420,19 @@ async def test_process_serves_announces_its_address_and_ends_in_order(tmp_path: 
     wire = await Wire.connect(announced.read_text().strip())
     assert (await wire.ask(post("/bank/alice/deposit", b'{"amount": 5}'))).json == 5
     assert b"deathless_replica_up" in (await wire.ask(get("/metrics"))).body
+    two = await Http2Wire.connect(announced.read_text().strip())
+    json = [(b"content-type", b"application/json"), (b"idempotency-key", b"abc")]
+    numbers = [two.ask(head("POST", "/bank/alice/deposit", *json), b'{"amount": 5}') for _ in range(2)]
+    told = [await two.answer(number) for number in numbers]
+    assert [(each.status, each.body, each.headers[b"idempotency-key"]) for each in told] == [(200, b"10", b"abc")] * 2
+    assert (await two.answer(two.ask(head("GET", "/bank/alice/balance")))).body == b"10"
+    assert (await two.answer(two.ask(head("GET", "/bank/alice/nothing")))).status == 404
+    assert b"deathless_replica_up" in (await two.answer(two.ask(head("GET", "/metrics")))).body
     own = (await wire.ask(get("/metrics?own"))).body
     assert b"deathless_ingress_ready" in own and b"deathless_replica" not in own
     process.send_signal(signal.SIGTERM)
+    assert [code for code, _ in await two.end()] == [0, 0]
+    two.writer.close()
     assert await process.wait() == 0
     await Wire.close_all()
     server.kill()
@@ -443,6 +455,10 @@ async def test_ingress_speaks_tls(tmp_path: Path) -> None:
     assert (await wire.ask(post("/bank/alice/deposit", b'{"amount": 5}'))).json == 5
     bad = await wire.ask(b"nonsense\r\n\r\n")
     assert bad.status == 400
+    agreeing = ssl.create_default_context(cafile=tls["ca"])
+    agreeing.set_alpn_protocols(["h2"])
+    two = await Http2Wire.connect(announced.result(), agreeing)
+    assert (await two.answer(two.ask(head("GET", "/bank/alice/balance")))).body == b"5"
     os.kill(os.getpid(), signal.SIGTERM)
     await serving
     await Wire.close_all()

@@ -34,7 +34,7 @@ from deathless.shell.link.status_page import (
     sweep,
     waits_of,
 )
-from deathless.shell.worker import witness_writer
+from deathless.shell.worker.helpers import witness_writer
 
 CELL_NAMES = (
     *("TICKS", "CALLS", "UPSTREAM", "LSN", "FULL", "UNPROVED", "LOCK_ANSWERS", "PROVED", "OUTBOX_FULL", "BOOT_ID"),

@@ -22,7 +22,7 @@ from deathless.shell.net import connections as packets
 from deathless.shell.net.connections import ServerConnection
 from deathless.shell.net.listening import listen
 from deathless.shell.net.silent_connections import SilentConnections
-from deathless.shell.web.protocol import HttpConnection, HttpServer
+from deathless.shell.web.protocol import HttpServer, OpenConnection
 from deathless.shell.web.request import HttpLimits
 
 pytestmark = pytest.mark.asyncio
@@ -238,20 +238,20 @@ class Looked:
         self.broken, self.looked, self.ended = broken, False, False
 
     def sweep(self, now: float) -> None:
-        """See HttpConnection."""
+        """See OpenConnection."""
         self.looked = True
         if self.broken:
             raise ZeroDivisionError(now)
 
     def abort(self) -> None:
-        """See HttpConnection."""
+        """See OpenConnection."""
         self.ended = True
 
 
 async def test_connection_that_can_not_be_looked_at_ends_and_the_others_are_looked_at_again_and_again() -> None:
     server = HttpServer(Echo(), HttpLimits(sweep_s=0.001), now=lambda: 0.0, wall=lambda: 0.0)
     broken, sound = Looked(broken=True), Looked(broken=False)
-    server.connections |= cast("dict[HttpConnection, None]", dict.fromkeys((broken, sound)))
+    server.connections |= cast("dict[OpenConnection, None]", dict.fromkeys((broken, sound)))
     server.sweep()
     assert (broken.ended, sound.looked, sound.ended) == (True, True, False)
     server._wall = lambda: float("nan")  # no date can be made of it: the whole round fails

@@ -17,7 +17,7 @@ from deathless.shell.operate.replay import ReplayOrder, replay
 
 STAYS = """
 import json, os, subprocess, sys
-work = json.load(sys.stdin)
+work = json.load(os.fdopen(int(sys.argv[1])))
 other = subprocess.Popen(["sleep", "60"], pass_fds=(work["result_fd"],))
 with open(os.path.join(work["order"]["folder"], "new"), "w") as file: file.write(f"{os.getpid()} {other.pid}")
 os.rename(file.name, os.path.join(work["order"]["folder"], "pid"))

@@ -38,7 +38,18 @@ from deathless.shell.pod.announcement import (
 NEVER = float("inf")
 UID = "84a7"
 STANDING = Standing(service="bank", replica="r0", instance=UID, role="standby", state="running", epoch=3)
-ROLES = ["starting", "recovering", "taking-over", "primary", "checkpointer", "standby", "stopping", "fenced", "dead"]
+ROLES = [
+    "starting",
+    "recovering",
+    "upgrader",
+    "taking-over",
+    "primary",
+    "checkpointer",
+    "standby",
+    "stopping",
+    "fenced",
+    "dead",
+]
 
 
 def standing(role: str = "standby", **changes: object) -> Standing:
@@ -290,3 +301,16 @@ def test_only_the_word_true_fences() -> None:
 
 def test_stopping_replica_says_so_but_a_primary_leads_until_it_has_handed_over() -> None:
     assert [label_of(standing(role, stopping=True)) for role in ("standby", "primary")] == ["stopping", "primary"]
+
+
+def test_an_upgrader_tells_the_code_that_runs_the_log_for_it_and_takes_no_label_of_others() -> None:
+    upgrading = standing("upgrader", fingerprint="0a" * 16, epoch=3)
+    patch = own_patch(pod(), upgrading, ceased_s=NEVER)
+    assert patch is not None
+    metadata = merged(pod(), patch)["metadata"]
+    assert isinstance(metadata, dict)
+    told = json.loads(metadata["annotations"][STATUS])
+    assert (metadata["labels"][ROLE], SERVES in metadata["labels"]) == ("upgrader", False)
+    assert (told["role"], told["epoch"], told["fingerprint"]) == ("upgrader", 3, "0a" * 16)
+    assert not comes_back(pod(serves="false"), upgrading), "nobody is sent to it"
+    assert not may_wait(pod("standby"), upgrading)

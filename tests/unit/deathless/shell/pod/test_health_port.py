@@ -86,6 +86,7 @@ def test_it_is_alive_while_the_supervisor_is_heard() -> None:
         ({"role": "standby", "stopping": True}, "stopping"),
         ({"role": "primary", "state": "stopped"}, "its worker is stopped"),
         ({"role": "starting", "state": "starting"}, "starting"),
+        ({"role": "upgrader"}, "upgrader"),
     ],
 )
 def test_who_serves_nobody_is_not_ready_and_says_why(changes: dict[str, object], why: str) -> None:
@@ -114,6 +115,19 @@ def test_who_follows_or_leads_is_ready_once_its_front_door_answers(role: str) ->
         assert (await get(address, "/readyz"))[0] == 503
 
     watched(look, ingress_listen="127.0.0.1:1")
+
+
+def test_who_takes_over_for_an_upgrade_is_not_ready_before_it_is_made() -> None:
+    upgrade = {"id": "ab" * 16, "from_generation": 1, "from_fingerprint": "cd" * 16, "from_version": 1}
+
+    async def look(health: Health, address: str) -> None:
+        http, door = await listen(Front())
+        for role, status in (("taking-over", 503), ("primary", 200), ("standby", 200)):
+            health.told(msgspec.structs.replace(STANDING, role=role, ingress=door))
+            assert (await get(address, "/readyz"))[0] == status
+        await http.stop(0)
+
+    watched(look, ingress_listen="127.0.0.1:0", upgrade=upgrade)
 
 
 def test_front_door_that_hangs_makes_a_replica_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

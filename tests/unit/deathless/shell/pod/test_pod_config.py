@@ -10,7 +10,15 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig
-from deathless.shell.pod.pod_config import hand_over, pod_config, pod_of, read_pod_config, set_and_ordinal
+from deathless.shell.pod.pod_config import (
+    hand_over,
+    pod_config,
+    pod_of,
+    read_plain_config,
+    read_pod_config,
+    read_shared_config,
+    set_and_ordinal,
+)
 
 SHARED: dict[str, object] = {"service": "bank", "module": "bank:bank", "directory": "/log"}
 POD = {"POD_NAME": "my-bank-2", "POD_UID": "84a7a906-fc7e", "POD_IP": "10.1.2.3"}
@@ -114,3 +122,14 @@ def test_operators_token_is_looked_for_where_the_operator_mounts_it() -> None:
     config = pod_config(SHARED, POD)
     assert config.operator_token_file == "/etc/deathless-operator-token/token"
     assert config.operator_token == "", "it is read while the ingress runs"
+
+
+def test_who_speaks_to_nobody_reads_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "replica.json"
+    path.write_text(json.dumps({**SHARED, "token_file": "/nowhere/token"}))
+    assert read_plain_config(str(path)).token == ""
+    with pytest.raises(InvalidConfig, match="token_file"):
+        read_shared_config(str(path))
+    path.write_text(json.dumps({**SHARED, "later": 1}))
+    with pytest.raises(InvalidConfig, match=r"replica\.json: .*later"):
+        read_plain_config(str(path))

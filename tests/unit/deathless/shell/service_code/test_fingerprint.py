@@ -1,5 +1,6 @@
 """The fingerprint changes when anything does that a handler's result may depend on, and names it (I6)."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -26,6 +27,10 @@ cart = Service("cart", state=Cart)
 @cart.handler
 def add(state: Cart, ctx: Context, amount: int) -> None:
     state.total += amount
+"""
+SCHEDULED = """
+@cart.schedule("0 9 * * *", key="k", zone="UTC")
+def tick(state: Cart, ctx: Context) -> None: ...
 """
 IN_ANOTHER_PROCESS = """
 import sys, json, email, http.client
@@ -59,10 +64,56 @@ def test_fingerprint_is_the_same_in_another_process(path: Path, service: Service
 
 def test_parts_are_named(service: Service) -> None:
     parts = describe_code(service)
-    assert {"source cart_of_fingerprint", "library msgspec", "interpreter", "machine", "time zones"} <= set(parts)
+    assert {"source cart_of_fingerprint", "library msgspec", "interpreter", "machine", "description"} <= set(parts)
     assert parts["library msgspec"] == metadata.version("msgspec")
-    assert "processor" not in parts
-    assert fingerprint_of(describe(service, Limits())) == fingerprint(service, Limits())
+    assert {"processor", "time zones"}.isdisjoint(parts)
+    assert fingerprint_of(describe(service, Limits()).parts) == fingerprint(service, Limits())
+
+
+def test_way_of_older_releases_is_told_as_well_and_means_the_same_code(path: Path, service: Service) -> None:
+    before = describe(service, Limits())
+    assert before.former["source cart_of_fingerprint"] == hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    assert {"time zones", "limit key_bytes_max"} < set(before.former)
+    assert "description" not in before.former
+    assert before.spellings == {fingerprint_of(before.parts), fingerprint_of(before.former)}
+    path.write_text(TEXT + "# a comment\n")
+    after = describe(service, Limits())
+    assert (after.fingerprint, fingerprint_of(after.former) == fingerprint_of(before.former)) == (
+        before.fingerprint,
+        False,
+    )
+    former = {"interpreter": "cpython 3.11.7", "source bank": "ab", "limit key_bytes_max": "1024"}
+    assert fingerprint_of(former).hex() == "225d525c187ac5120028bae968f13b33", "as releases before this one made it"
+
+
+@pytest.mark.parametrize(
+    ("added", "counts"),
+    [
+        ("", False),
+        (SCHEDULED, False),
+        (SCHEDULED.replace("UTC", "Etc/UTC"), False),
+        (SCHEDULED.replace("UTC", "Europe/Berlin"), True),
+        ("def local() -> None:\n    import zoneinfo\n", True),
+        ("def local() -> None:\n    from zoneinfo import ZoneInfo\n", True),
+        ('RULES = "dateutil.tz"\n', True),
+        ('def local() -> None:\n    "zoneinfo is not used"\n', False),
+    ],
+)
+def test_time_zone_data_counts_where_zones_may_be_used(path: Path, service: Service, added: str, counts: bool) -> None:
+    path.write_text(TEXT + added)
+    del sys.modules["cart_of_fingerprint"]
+    assert ("time zones" in describe_code(load_service(str(path)))) == counts
+
+
+def test_time_zone_data_counts_where_a_library_asks_for_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = code_of(service).files["cart_of_fingerprint"]
+    path.write_text(TEXT + "def local() -> None:\n    import some_frame\n")
+    (path.parent / "some_frame-1.0.dist-info").mkdir()
+    record = "Metadata-Version: 2.1\nName: some-frame\nVersion: 1.0\nRequires-Dist: python-dateutil>=2\n"
+    (path.parent / "some_frame-1.0.dist-info" / "METADATA").write_text(record)
+    (path.parent / "some_frame-1.0.dist-info" / "top_level.txt").write_text("some_frame\n")
+    monkeypatch.syspath_prepend(str(path.parent))
+    assert "time zones" in describe_code(service)
 
 
 def test_changed_source_changes_it_and_is_named(path: Path, service: Service) -> None:
@@ -70,7 +121,7 @@ def test_changed_source_changes_it_and_is_named(path: Path, service: Service) ->
     path.write_text(TEXT.replace("+= amount", "-= amount"))
     assert fingerprint(service, Limits()) != before
     (said,) = differences(parts, describe_code(service))
-    assert said.startswith("source cart_of_fingerprint changed from ")
+    assert said == "cart_of_fingerprint changed (file cart_of_fingerprint.py)"
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
@@ -79,16 +130,29 @@ def test_i6_limits_that_decide_the_state_are_part_of_it_and_no_others(name: str,
     differs = fingerprint(service, changed) != fingerprint(service, Limits())
     assert differs == (name in REPLICATED)
     if differs:
-        (said,) = differences(describe(service, Limits()), describe(service, changed))
-        assert said.startswith(f"limit {name} changed from ")
+        (said,) = differences(describe(service, Limits()).parts, describe(service, changed).parts)
+        assert said == f"limit {name} {getattr(Limits(), name)} -> {getattr(changed, name)}"
 
 
 def test_differences_name_what_is_new_gone_and_changed() -> None:
     assert differences({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == [
-        "b changed from 1 to 2",
-        "c is gone (was 1)",
-        "d is new (1)",
+        "b 1 -> 2",
+        "c 1 -> none",
+        "d none -> 1",
     ]
+    before = {"interpreter": "cpython 3.11.7", "library msgspec": "0.19.0", "source a.b": "1", "source c": "1"}
+    after = {"interpreter": "cpython 3.11.9", "library msgspec": "0.20.0", "source a.b": "2", "source d": "1"}
+    assert differences(before, after, {"a.b": Path("a/b/__init__.py")}) == [
+        "a.b changed (file a/b/__init__.py)",
+        "c is gone (file c.py)",
+        "d is new (file d.py)",
+        "interpreter 3.11.7 -> 3.11.9",
+        "library msgspec 0.19.0 -> 0.20.0",
+    ]
+    assert differences({"interpreter": "cpython 3.11.7"}, {"interpreter": "pypy 3.11.7"}) == [
+        "interpreter cpython 3.11.7 -> pypy 3.11.7"
+    ]
+    assert differences({"processor": "aa"}, {"processor": "bb"})[0].startswith("processor with other features")
     assert fingerprint_of({"a": "1"}) != fingerprint_of({"a": "2"}) != fingerprint_of({"b": "2"})
 
 
@@ -125,6 +189,8 @@ def test_processor_is_known_by_its_features_in_any_order(tmp_path: Path) -> None
     other.write_text("flags\t\t: sse2 avx512\n")
     assert module._processor(str(first)) == module._processor(str(second)) != module._processor(str(other))
     assert module._processor(str(tmp_path / "none"))
+    assert module.processor_features(str(first)) == ["avx", "sse2"]
+    assert module.processor_features(str(tmp_path / "none")) is None
 
 
 def test_time_zone_data_is_known_by_its_content_or_version(tmp_path: Path) -> None:
@@ -147,6 +213,6 @@ def test_numbers_of_shards_above_one_are_part_of_it(service: Service) -> None:
     one = describe(service, Limits())
     assert describe(service, Limits(), Sharding(peers={"mail": 1})) == one
     several = describe(service, Limits(), Sharding(shard=1, shards=2, peers={"stock": 3}))
-    assert differences(one, several) == ["shards is new (2)", "shards of stock is new (3)"]
+    assert differences(one.parts, several.parts) == ["shards none -> 2", "shards of stock none -> 3"]
     first, second = (fingerprint(service, Limits(), Sharding(shard=shard, shards=2)) for shard in (0, 1))
     assert first == second != fingerprint(service, Limits())

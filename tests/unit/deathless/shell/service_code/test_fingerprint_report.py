@@ -9,7 +9,9 @@ import pytest
 
 from deathless.base.errors import InvalidConfig, InvalidService
 from deathless.base.limits import Limits
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.fingerprint_report import check_code
+from deathless.shell.service_code.kept_code import keep
 from deathless.shell.service_code.loading import fingerprint, load_service
 
 MODULE = str(Path(__file__).parents[4] / "process" / "bank_fake.py") + ":bank"
@@ -21,9 +23,24 @@ def test_module_that_is_named_or_configured_gives_what_a_worker_would_write(tmp_
     expected = fingerprint(load_service(MODULE), Limits()).hex()
     for found in (check_code(MODULE, "nowhere"), check_code(None, str(path))):
         assert (found.fingerprint, found.service, found.module) == (expected, "bank", MODULE)
-        assert json.loads(found.message) == {"service": "bank", "module": MODULE, "fingerprint": expected}
+        told = json.loads(found.message)
+        spellings = told.pop("spellings")
+        assert told == {"service": "bank", "module": MODULE, "fingerprint": expected}
+        assert expected in spellings
+        assert len(spellings) == 2, "an older release tells the same code otherwise"
         assert len(found.message) < 4096
         assert any(part.startswith("source ") for part in found.parts)
+        assert found.kept is None
+
+
+def test_it_tells_whether_the_code_is_kept_with_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "replica.json"
+    path.write_text(json.dumps({"module": MODULE, "directory": str(tmp_path)}))
+    assert check_code(None, str(path)).kept is False
+    code = describe(load_service(MODULE), Limits())
+    keep(tmp_path, code, service="bank", module=MODULE)
+    assert check_code(None, str(path)).kept is True
+    assert check_code(MODULE, "nowhere", directory=str(tmp_path)).kept is True
 
 
 def test_limits_of_the_config_count(tmp_path: Path) -> None:

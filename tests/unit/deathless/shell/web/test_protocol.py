@@ -10,7 +10,7 @@ import pytest
 from http_wire import LIMITS, Wire, bench, get, post, until
 
 from deathless.shell.net.listening import split_address
-from deathless.shell.web.protocol import SLICE
+from deathless.shell.web.protocol import SLICE, HttpConnection
 
 pytestmark = pytest.mark.asyncio
 
@@ -384,6 +384,7 @@ async def test_client_that_does_not_read_is_not_read_and_at_last_cut_off() -> No
         body = b"x" * 1_000_000
         sent = asyncio.ensure_future(flood(wire, post("/big", body), 200))
         connection = next(iter(b.server.connections))
+        assert isinstance(connection, HttpConnection)
         await until(lambda: connection._write_paused)
         seen = len(b.app.requests)
         assert seen < 200
@@ -407,6 +408,7 @@ async def test_client_that_reads_again_is_read_again() -> None:
         transport.pause_reading()  # type: ignore[attr-defined]  # as above
         sent = asyncio.ensure_future(flood(wire, post("/big", b"x" * 1_000_000), 30))
         connection = next(iter(b.server.connections))
+        assert isinstance(connection, HttpConnection)
         await until(lambda: connection._write_paused)
         transport.resume_reading()  # type: ignore[attr-defined]  # as above
         for _ in range(30):

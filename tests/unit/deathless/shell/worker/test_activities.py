@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
@@ -436,6 +437,8 @@ def test_a_worker_is_started_with_the_module_of_its_replica() -> None:
     config = ReplicaConfig(service="bank", module="m.py:a", directory="d", replica="r0", token="secret")
     command = worker_command(config)(5)
     assert command[1:] == [
-        "-m", "deathless.shell.worker.activity_process", "5", str(os.getpid()), "m.py:a", "info", "r0"
+        "-m", "deathless.shell.worker.activity_process", "5", str(os.getpid()), "m.py:a", "info", "r0", ""
     ]  # fmt: skip
     assert "secret" not in command
+    kept = worker_command(msgspec.structs.replace(config, code="ab"))(5)
+    assert kept == [*command[:-1], "d/code/ab"], "it imports the module from where its replica does"

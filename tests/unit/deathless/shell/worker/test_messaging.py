@@ -85,6 +85,7 @@ class End:
                 invocations=lambda first, most: [v for v in self.views if v.invocation >= first][:most],
                 invocation_count=lambda: len(self.views),
                 crowd=lambda: Crowd(len(self.views), 0, 0),
+                held_count=lambda: 0,
                 schedules=lambda: self.schedules,
                 history=lambda invocation, count_max: History(msgspec.msgpack.encode({"n": invocation}), self.given, 9),
             ),
@@ -338,7 +339,7 @@ async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers
 async def test_a_follower_has_numbers_of_its_state_alone() -> None:
     status = End(leads=False).messaging.status()
     assert status.keys() == {
-        "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "outbox_memory_bytes",
+        "invocations", "waiting_messages", "invocations_held", "suspended_bytes", "outbox_bytes", "outbox_memory_bytes",
         "outbox_spill_refused", "messages_undelivered", "outcomes_unknown", "activities_running", "outside_held",
     }  # fmt: skip
     assert not any(status.values())

@@ -66,8 +66,9 @@ class Told:
         self.ours.send(msgspec.json.encode(record) + b"\n")
 
     async def wait(self, kind: type[object]) -> object:
-        """Wait until the worker said something of a kind; gives it."""
-        while not (found := [one for one in self.records if isinstance(one, kind)]):  # noqa: ASYNC110  see below
+        """Wait until the worker said something of a kind; gives it. One that ended says no more."""
+        while not (found := [one for one in self.records if isinstance(one, kind)]):
+            assert not any(isinstance(one, Stopping) for one in self.records), self.records
             await asyncio.sleep(0)
         return found[-1]
 

@@ -31,8 +31,8 @@ def names(files: Files, head: int) -> list[FrameId]:
     return [placed.frame.name for placed in read_log(files, head)]
 
 
-FIRST = Segment(1, 0, (Cut(ROOT), frame(1, 0), frame(1, 1), Roll(1)), 4)
-ROLLED = Segment(1, 1, (frame(1, 2),), 1)
+FIRST: Segment = Segment(1, 0, (Cut(ROOT), frame(1, 0), frame(1, 1), Roll(1)), 4)
+ROLLED: Segment = Segment(1, 1, (frame(1, 2),), 1)
 
 
 def test_records_of_different_kinds_are_never_equal() -> None:
@@ -48,7 +48,8 @@ def test_power_cut_leaves_any_length_between_synced_and_written() -> None:
 
 
 def test_power_cut_may_remove_a_file_whose_entry_is_not_synced() -> None:
-    images = after_power_cut((Segment(2, 0, (Cut(ROOT),), ENTRY_NOT_SYNCED),))
+    unsynced: Segment = Segment(2, 0, (Cut(ROOT),), ENTRY_NOT_SYNCED)
+    images = after_power_cut((unsynced,))
     assert () in images
     assert len(images) == 3
 
@@ -58,7 +59,8 @@ def test_power_cut_leaves_a_synced_directory_as_it_is() -> None:
 
 
 def test_files_are_kept_in_order_and_replaced_by_name() -> None:
-    files = put_file(put_file((), ROLLED), FIRST)
+    empty: Files = ()
+    files = put_file(put_file(empty, ROLLED), FIRST)
     assert files == (FIRST, ROLLED)
     grown = ROLLED.append(frame(1, 3)).synced()
     assert put_file(files, grown) == (FIRST, grown)
@@ -73,12 +75,12 @@ def test_reader_follows_rolls() -> None:
 
 
 def test_reader_ignores_what_lies_beyond_a_cut_and_later_rolls() -> None:
-    second = Segment(2, 0, (Cut(Position(1, 0, 2)), frame(2, 0)), 2)
+    second: Segment = Segment(2, 0, (Cut(Position(1, 0, 2)), frame(2, 0)), 2)
     assert names((FIRST, ROLLED, second), 2) == [(1, 0), (2, 0)]
 
 
 def test_reader_follows_a_cut_into_a_rolled_file() -> None:
-    second = Segment(2, 0, (Cut(Position(1, 1, 1)), frame(2, 0)), 2)
+    second: Segment = Segment(2, 0, (Cut(Position(1, 1, 1)), frame(2, 0)), 2)
     assert names((FIRST, ROLLED, second), 2) == [(1, 0), (1, 1), (1, 2), (2, 0)]
 
 

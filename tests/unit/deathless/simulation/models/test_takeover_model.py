@@ -59,6 +59,7 @@ def test_power_cut_ends_every_replica_and_is_bounded() -> None:
 
 
 def test_opening_frame_above_head_means_that_the_lock_store_is_older() -> None:
-    files = (Segment(1, 0, (Cut(Position(1, 0, 1)), Opening()), 2),)
+    opened: Segment = Segment(1, 0, (Cut(Position(1, 0, 1)), Opening()), 2)
+    files = (opened,)
     assert not opening_above(files, 1)
     assert opening_above(files, 0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.unit.deathless_operator.plan.drill_world import World, make_spec, replica
 
+from deathless.base.errors import Internal
 from deathless_operator.model import names
-from deathless_operator.model.drill import DrillRun
+from deathless_operator.model.drill import FAULTS, DrillRun
 from deathless_operator.plan.actions import DeletePod
 from deathless_operator.plan.drill.faults import begin_fault, choose_victim, undo_actions
 from deathless_operator.plan.drill.snapshot import DrillNodeView, SetCordon, read_node
@@ -38,6 +40,23 @@ def test_pod_is_deleted_with_the_grace_that_was_asked_for(grace: int) -> None:
     (action,) = begin_fault(world.snapshot(), world.spec, world.settings, run).actions
     assert isinstance(action, DeletePod)
     assert (action.uid, action.grace_s) == ("uid-bank-0-1", grace)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_begun(fault: str) -> None:
+    world = World(make_spec(fault))
+    run = choose_victim(world.snapshot(), world.spec, DrillRun(id="r"))
+    assert run is not None
+    assert begin_fault(world.snapshot(), world.spec, world.settings, run).actions
+
+
+def test_nothing_is_done_for_a_fault_that_is_unknown() -> None:
+    world = World(make_spec("PodDelete"))
+    run = choose_victim(world.snapshot(), world.spec, DrillRun(id="r"))
+    assert run is not None
+    strange = msgspec.structs.replace(run, fault="Earthquake")
+    with pytest.raises(Internal, match="'Earthquake'"):
+        begin_fault(world.snapshot(), world.spec, world.settings, strange)
 
 
 def test_agent_of_another_run_makes_room_once_it_is_over() -> None:

@@ -37,7 +37,7 @@ def test_pods_may_patch_their_own_set_and_nothing_else() -> None:
     _, role, binding = made().access()
     rules: Any = role["rules"]
     assert [rule["verbs"] for rule in rules] == [["get", "watch", "patch"]]
-    assert rules[0]["resourceNames"] == [f"bank-{ordinal}" for ordinal in range(7)]
+    assert rules[0]["resourceNames"] == [f"bank-{ordinal}" for ordinal in range(9)]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "bank", "namespace": "prod"}]
 
 

@@ -14,6 +14,7 @@ from deathless_operator.model import names
 from deathless_operator.model.grace import DRAIN_S
 from deathless_operator.plan.service.placement import (
     SPILL_FACTOR,
+    Former,
     Mounted,
     digest,
     pod_template,
@@ -72,7 +73,9 @@ def test_pod_has_probes_on_its_health_port_and_time_to_hand_over() -> None:
     assert {"name": "health", "containerPort": 8081, "protocol": "TCP"} in container["ports"]
     assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": DRAIN_S}}}
     assert pod["terminationGracePeriodSeconds"] == 30
-    assert [item["name"] for item in container["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP"]
+    assert [item["name"] for item in container["env"]] == [
+        "POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP", "POD_NODE", "POD_IMAGE",
+    ]  # fmt: skip
 
 
 def test_replicas_avoid_each_other() -> None:
@@ -167,3 +170,37 @@ def test_callers_tokens_and_their_issuers_authorities_are_mounted() -> None:
     assert mounted["deathless-issuer-ca"] == "/etc/deathless-issuer-ca"
     named = {each["name"]: each.get("secret", {}).get("secretName") for each in spec["volumes"]}
     assert (named["deathless-callers"], named["deathless-issuer-ca"]) == ("callers", "login-ca")
+
+
+def test_former_code_runs_beside_a_replica_in_its_own_image() -> None:
+    former = Former(image="bank:0", config_map="bank-config-0", fingerprint="bb" * 16)
+    spec = spec_of(podTemplate=EVERYTHING, resources={"requests": {"cpu": "1"}})
+    found: Any = pod_template("bank", spec, SETTINGS, MOUNTED, image="bank:1", config="c1", former=former)
+    replica, beside = found["spec"]["containers"]
+    assert (replica["image"], beside["image"], beside["name"]) == ("bank:1", "bank:0", "former")
+    config = "/etc/deathless/replica.json"
+    assert beside["command"] == ["deathless", "former", "--listen", "/tmp/former.sock", "-f", config]
+    for key in ("resources", "securityContext"):
+        assert beside[key] == replica[key]
+    assert {"name": "POD_IMAGE", "value": "bank:0"} in beside["env"]
+    assert "readinessProbe" not in beside
+    assert "ports" not in beside
+    assert found["metadata"]["annotations"][names.UPGRADING_TO_ANNOTATION] == "bb" * 16
+
+
+def test_former_code_reads_the_log_and_has_no_secret_of_ours_and_no_token() -> None:
+    former = Former(image="bank:0", config_map="bank-config-0", fingerprint="bb" * 16)
+    found: Any = pod_template("bank", spec_of(), SETTINGS, MOUNTED, image="bank:1", config="c1", former=former)
+    mounts = {mount["mountPath"]: mount for mount in found["spec"]["containers"][1]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in found["spec"]["volumes"]}
+    assert volumes[mounts["/etc/deathless"]["name"]]["configMap"]["name"] == "bank-config-0"
+    assert mounts["/var/lib/deathless/log"]["readOnly"] is True
+    assert mounts["/tmp"]["name"] == found["spec"]["containers"][0]["volumeMounts"][2]["name"], "the socket is in it"
+    assert volumes[mounts["/tmp"]["name"]]["emptyDir"] == {}, "it holds the whole state"
+    assert "emptyDir" in volumes[mounts["/var/run/secrets/kubernetes.io/serviceaccount"]["name"]]
+    assert not [mount for mount in mounts.values() if "secret" in volumes[mount["name"]]]
+
+
+def test_annotation_of_an_upgrade_is_nobody_elses() -> None:
+    found = template(podTemplate={"annotations": {names.UPGRADING_TO_ANNOTATION: "bb" * 16}})
+    assert names.UPGRADING_TO_ANNOTATION not in found["metadata"]["annotations"]

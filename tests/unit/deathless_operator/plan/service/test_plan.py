@@ -205,7 +205,7 @@ def test_image_that_cannot_be_pulled_leaves_the_old_one() -> None:
 
 def test_other_code_is_refused_and_said_how_to_go_back() -> None:
     world = running()
-    world.edit(image="bank:other")
+    world.edit(image="bank:other", upgradePolicy="Manual")
     world.settle()
     assert world.condition("UpgradeRequired")["status"] == "True"
     assert world.stateful_set()["spec"]["template"]["spec"]["containers"][0]["image"] == "bank:1"  # type: ignore[index]

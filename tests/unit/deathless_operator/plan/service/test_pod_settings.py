@@ -16,10 +16,10 @@ from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.actions import DeletePod, Target
 from deathless_operator.plan.service.access import plan_access
-from deathless_operator.plan.service.image_check import accepted_code
 from deathless_operator.plan.service.objects import Objects, code_of
 from deathless_operator.plan.service.placement import Mounted
 from deathless_operator.plan.service.pods import OTHER_SETTINGS_S
+from deathless_operator.plan.service.upgrading.accepted import accepted_code
 from deathless_operator.plan.snapshot import SecretFacts
 
 OTHER = msgspec.structs.replace(SETTINGS, lock_endpoints=("https://other:2379",), lock_tls_secret="other-client")

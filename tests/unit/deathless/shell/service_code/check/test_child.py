@@ -11,7 +11,7 @@ import pytest
 from deathless.codec.messages import Kind, encode
 from deathless.shell.service_code.check import child as check_runner
 from deathless.shell.service_code.check.calls import Call
-from deathless.shell.service_code.check.child import RUNNER, Job, NoKeys, Outcome, deeper, run
+from deathless.shell.service_code.check.child import RUNNER, Job, Outcome, deeper, run
 
 TEXT = """
 import sys, time
@@ -97,13 +97,6 @@ def test_process_keeps_what_handlers_print_out_of_its_answer(tmp_path: Path) -> 
     outcome = msgspec.msgpack.decode(done.stdout, type=Outcome)
     assert outcome.steps[0].reply == b"\x00\x01"
     assert done.stderr.split() == [b"imported", b"added"]
-
-
-def test_no_key_is_remembered() -> None:
-    keys = NoKeys()
-    keys.remember(b"k", bytes(16), b"\x00")
-    assert b"k" not in keys
-    assert keys.check(b"k", (bytes(16),)) is None
 
 
 SCHEDULED = """

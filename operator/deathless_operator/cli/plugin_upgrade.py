@@ -1,0 +1,169 @@
+"""`kubectl deathless upgrade`: what a service is or would be upgraded to, and a person's word for it.
+
+    look     the code that serves, the one that the spec names, how far the operator is, what driving pods said
+    --go     an annotation on the service that names the fingerprint of the spec's code: it counts for that code alone
+
+Guarantees: without --go nothing is changed. Does not: upgrade, or wait for it; the operator does, and `status` and this
+command tell how far it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from deathless.base.errors import InvalidArgument
+from deathless.codec.untrusted import read_json
+from deathless_operator.cli import plugin_view as view
+from deathless_operator.cli.plugin_cluster import Cluster
+from deathless_operator.cli.plugin_options import common, json_option, on_cluster, service_argument
+from deathless_operator.cluster.kinds import POD, SERVICE, STATEFUL_SET
+from deathless_operator.model import names
+from deathless_operator.model.status import condition
+from deathless_operator.model.values import text
+from deathless_operator.plan.service.objects import UpgradingTo
+from deathless_operator.plan.service.pods import container
+from deathless_operator.plan.service.reading import read_pod
+from deathless_operator.plan.service.upgrading.image_check import PURPOSE as PURPOSE_CHECK
+from deathless_operator.plan.service.upgrading.image_check import fingerprint_in
+from deathless_operator.plan.service.upgrading.upgrade import WORD_DIGITS_MIN
+from deathless_operator.plan.snapshot import ResourceView
+
+
+class Driver(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that leads through an upgrade, or did."""
+
+    pod: str
+    attempt: str
+    phase: str
+    message: str  # what it ended with
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How an upgrade stands."""
+
+    service: str
+    image: str  # that serves
+    module: str
+    fingerprint: str
+    wanted_image: str
+    wanted_module: str
+    wanted_fingerprint: str  # empty: the same code, or not known yet
+    policy: str
+    asked_for: bool  # a person has given the word for it
+    state: str  # reason of the condition that tells most
+    message: str
+    drivers: tuple[Driver, ...]
+
+
+async def _pods(cluster: Cluster, service: str, purpose: str) -> list[Any]:
+    labels = f"{names.LABEL_SERVICE}={service},{names.LABEL_PURPOSE}={purpose}"
+    return [read_pod(raw) for raw in await cluster.api.list(POD, cluster.namespace, labels=labels)]
+
+
+async def wanted_fingerprint(cluster: Cluster, resource: ResourceView) -> str:
+    """Give the fingerprint of the spec's code, where it is other code than what serves and known; empty: it is not."""
+    for pod in await _pods(cluster, resource.name, PURPOSE_CHECK):
+        found = container(pod, PURPOSE_CHECK)
+        if found is not None and found.exit_code == 0 and (told := fingerprint_in(found.message)):
+            return told
+    found_set = await cluster.api.find(STATEFUL_SET, cluster.namespace, resource.name)
+    note = text(found_set, "metadata", "annotations", names.UPGRADING_TO_ANNOTATION) if found_set is not None else ""
+    spec = resource.spec
+    try:
+        noted = read_json(note.encode(), UpgradingTo) if note else None
+    except msgspec.MsgspecError:
+        return ""
+    fits = noted is not None and spec is not None and (noted.image, noted.module) == (spec.image, spec.module)
+    return noted.fingerprint if noted is not None and fits else ""
+
+
+async def look(cluster: Cluster, service: str) -> tuple[ResourceView, Standing]:
+    """Give a service and how an upgrade of it stands. Raises: UnknownService."""
+    resource = await cluster.service(service)
+    spec, status = resource.spec, resource.status
+    wanted = await wanted_fingerprint(cluster, resource)
+    told = [found for kind in ("UpgradeRequired", "Progressing") if (found := condition(status.conditions, kind))]
+    first = next((found for found in told if found.status == "True"), told[0] if told else None)
+    drivers = []
+    for pod in await _pods(cluster, service, names.PURPOSE_UPGRADE):
+        program = container(pod, names.PURPOSE_UPGRADE)
+        attempt = pod.annotations.get(names.ATTEMPT_ANNOTATION, "")
+        said = program.message.strip() if program is not None else ""
+        drivers.append(Driver(pod=pod.name, attempt=attempt, phase=pod.phase, message=said))
+    word = resource.annotations.get(names.UPGRADE_ANNOTATION, "").strip().lower()
+    return resource, Standing(
+        service=service,
+        image=status.image,
+        module=status.module,
+        fingerprint=status.fingerprint,
+        wanted_image=spec.image if spec is not None else "",
+        wanted_module=spec.module if spec is not None else "",
+        wanted_fingerprint=wanted if wanted != status.fingerprint else "",
+        policy=spec.upgrade_policy if spec is not None else "",
+        asked_for=bool(wanted) and len(word) >= WORD_DIGITS_MIN and wanted.startswith(word),
+        state=first.reason if first is not None else "",
+        message=first.message if first is not None else "",
+        drivers=tuple(drivers),
+    )
+
+
+async def ask(cluster: Cluster, service: str) -> Standing:
+    """Give the word for the code that the spec names. Raises: UnknownService, InvalidArgument where there is none."""
+    resource, found = await look(cluster, service)
+    if not found.wanted_fingerprint:
+        raise InvalidArgument(
+            f"{service} has nothing to be upgraded to: no check of another image or module has told its code",
+            remedy="set spec.image or spec.module, and wait until UpgradeRequired is True",
+        )
+    body = {"metadata": {"uid": resource.uid, "annotations": {names.UPGRADE_ANNOTATION: found.wanted_fingerprint}}}
+    await cluster.api.patch(SERVICE, cluster.namespace, service, body)
+    return msgspec.structs.replace(found, asked_for=True)
+
+
+def _show(found: Standing, *, asked: bool) -> None:
+    console = view.console()
+    console.print(f"serves  {found.image} {found.module} ({found.fingerprint[:12] or 'nothing yet'})", markup=False)
+    if found.wanted_fingerprint:
+        named = f"{found.wanted_image} {found.wanted_module} ({found.wanted_fingerprint[:12]})"
+        word = "asked for" if found.asked_for else f"policy {found.policy}"
+        console.print(f"wanted  {named}, {word}", markup=False)
+    else:
+        console.print("wanted  the code that serves", markup=False)
+    for driver in found.drivers:
+        console.print(f"{driver.pod}  attempt {driver.attempt}, {driver.phase} {driver.message}".rstrip(), markup=False)
+    if asked:
+        console.print(
+            "The operator begins with it now; the same command without --go shows how far it is", markup=False
+        )
+    elif found.message:
+        console.print(f"{found.state}: {found.message}", markup=False)
+
+
+@click.command()
+@service_argument
+@click.option("--go", is_flag=True, help="Upgrade to the code that the spec names, with its migrations.")
+@common
+@json_option
+def upgrade(service: str, go: bool, namespace: str, kubeconfig: str, as_json: bool) -> int:
+    """Show to which code a service is or would be upgraded, and how far that is; --go asks for it.
+
+    What does not need to be asked for says spec.upgradePolicy. The word counts for this code alone, and is withdrawn by
+    removing the annotation deathless.dev/upgrade.
+
+    \b
+    kubectl deathless upgrade bank
+    kubectl deathless upgrade bank --go
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+
+    async def work(cluster: Cluster) -> Standing:
+        return await ask(cluster, service) if go else (await look(cluster, service))[1]
+
+    found = on_cluster(namespace, kubeconfig, work)
+    if as_json:
+        view.emit(msgspec.to_builtins(found))
+    else:
+        _show(found, asked=go)
+    return 0

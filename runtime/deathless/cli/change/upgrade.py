@@ -1,0 +1,287 @@
+"""`deathless upgrade`: other code for a service that runs; `upgrade check`: may it go on with what is stored?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO, TypedDict
+
+import click
+
+from deathless.base.errors import InvalidArgument, UpgradeCalledOff
+from deathless.cli.change.rehearse import rehearse
+from deathless.cli.options import json_option, pod_settings, service_options, target
+from deathless.cli.output import count, json_of, print_json, progress
+
+if TYPE_CHECKING:
+    from deathless.execution.interface.misfit import Misfit
+    from deathless.shell.operate.target import Target
+    from deathless.shell.operate.upgrading.live_upgrade import Outcome, Told
+    from deathless.shell.operate.upgrading.upgrade_check import Checked
+    from deathless.shell.operate.upgrading.upgrade_drive import Driven
+
+EXIT_REFUSED: Final = 78
+
+
+@click.group("upgrade", invoke_without_command=True)
+@click.option(
+    "--to",
+    "module",
+    default="",
+    metavar="PATH:ATTR",
+    help="The new code: package.module:attribute or path/to/file.py:attribute; default: the manifest's, as it is now.",
+)
+@click.option(
+    "--upgraders",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="Replicas of the new code that are prepared beside the others; a single one is alone right behind the cut.",
+)
+@click.option(
+    "--timeout",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long the upgraders may take to catch up.",
+)
+@service_options
+@json_option
+@click.pass_context
+def upgrade(
+    context: click.Context, module: str, upgraders: int, timeout: float, manifest: str, directory: str, as_json: bool
+) -> int:
+    """Give a running service other code, while it serves.
+
+    Replicas of the new code are started beside the others, and run the log by the former code. Then the primary hands
+    over: the new code migrates the state, and serves within moments. Until then everything can be called off, and is,
+    where something does not fit. The other replicas follow by themselves. If this command is interrupted, the service
+    goes on, and the same command continues where it was.
+
+    \b
+    deathless upgrade                                  the files were edited in place
+    deathless upgrade --to v2/service.py:bank
+    deathless upgrade check --to v2/service.py:bank    only looks
+    deathless upgrade rehearse --to v2/service.py:bank runs the log by both codes
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    found = target(manifest, directory, every=True)
+    outcomes = asyncio.run(_upgrade_all(found, module, upgraders, timeout, as_json=as_json))
+    if as_json:
+        print_json({"shards": outcomes})
+    return 0
+
+
+async def _upgrade_all(found: Target, module: str, upgraders: int, timeout_s: float, *, as_json: bool) -> list[Outcome]:
+    """One shard after the other: each serves by the one code or by the other."""
+    from deathless.shell.operate.upgrading.live_upgrade import LiveUpgrade, Waits, absolute_module
+
+    configs = found.shards or (found.config,)
+    folder = found.loaded.folder if found.loaded is not None else Path()
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+    outcomes: list[Outcome] = []
+    for config in configs:
+
+        def tell(told: Told, shard: int = config.shard) -> None:
+            where = f"shard {shard}: " if len(configs) > 1 else ""
+            print(f"{told.phase:<9}  {where}{told.text}", file=sys.stderr if as_json else sys.stdout, flush=True)
+
+        work = LiveUpgrade(
+            config,
+            absolute_module(module, Path()) if module else config.module,
+            {**os.environ, "PYTHONPATH": path},
+            tell,
+            upgraders=upgraders,
+            waits=Waits(ready=timeout_s),
+        )
+        outcome = await work.run()
+        outcomes.append(outcome)
+        if not as_json:
+            late = f"; {', '.join(outcome.missing)} do not follow yet" if outcome.missing else ""
+            print(f"generation {outcome.generation} serves after {outcome.unavailable_s * 1000:.0f} ms{late}")
+    if module and not as_json and absolute_module(module, Path()) != configs[0].module:
+        print(f"note: the manifest names {configs[0].module}; `deathless up` needs the new place in spec.module")
+    return outcomes
+
+
+upgrade.add_command(rehearse)
+
+
+@upgrade.command("check")
+@click.option(
+    "--to",
+    "module",
+    required=True,
+    metavar="PATH:ATTR",
+    help="The new code: package.module:attribute or path/to/file.py:attribute.",
+)
+@service_options
+@json_option
+def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
+    """Check whether the new code may go on with the service. Nothing is changed, and the service may run.
+
+    Compares the types, handlers, activities, schedules and limits of both codes, then migrates the state of the newest
+    checkpoint to see what types can't tell. The exit code is 0 if the new code fits, and 78 if it does not.
+
+    \b
+    deathless upgrade check --to v2/service.py:bank
+    """
+    from deathless.shell.operate.upgrading.upgrade_check import check_upgrade
+
+    found = target(manifest, directory, every=True)
+    checked = check_upgrade(found.shards or (found.config,), module, told=progress())
+    if as_json:
+        print_json(
+            {
+                "fits": checked.fits,
+                "compatible": checked.compatible,
+                "sameCode": checked.same_code,
+                "fromVersion": checked.from_version,
+                "toVersion": checked.to_version,
+                "checkpoint": checked.lsn or None,
+                "keys": checked.keys,
+                "misfits": [_as_json(each) for each in checked.misfits],
+                "notes": [_as_json(each) for each in checked.notes],
+            }
+        )
+    else:
+        _show(checked)
+    return 0 if checked.fits else EXIT_REFUSED
+
+
+@upgrade.command("drive")
+@pod_settings("The settings that the replicas of the new code share.")
+@click.option(
+    "--upgraders",
+    required=True,
+    metavar="NAMES",
+    help="The replicas that are to make the upgrade, as r3,r4; the first of them leads behind it.",
+)
+@click.option(
+    "--fingerprint",
+    default="",
+    metavar="HEX",
+    help="Refuse if this image's code has another fingerprint, as `deathless fingerprint` tells it.",
+)
+@click.option("--only-compatible", is_flag=True, help="Refuse what changes the interface, or migrates states.")
+@click.option(
+    "--timeout",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long to wait for the service and the upgraders.",
+)
+@click.option(
+    "--termination-file",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write the outcome, or the error, to this file.",
+)
+@json_option
+def drive(
+    path: str,
+    upgraders: str,
+    timeout: float,
+    termination_file: str,
+    *,
+    fingerprint: str,
+    only_compatible: bool,
+    as_json: bool,
+) -> int:
+    """Lead through an upgrade in a cluster, to this image's code, whose replicas somebody else starts.
+
+    Runs in a pod of its own, as the operator starts it. It waits for the replicas that are to make the upgrade, checks
+    that what is stored fits, and has the primary hand over. It starts and stops no replica. If it is interrupted, the
+    service goes on, and the same command continues where it was. The exit code is 0 once the new code serves, 78 if it
+    was refused (DL1023), and 75 if it was called off (DL1022) and may be tried again.
+
+    \b
+    deathless upgrade drive --upgraders r3,r4
+    """
+    from deathless.engine.replica.failures import as_ours
+    from deathless.shell.supervisor.termination_message import leave_word
+
+    try:
+        tell = partial(_tell_line, file=sys.stderr if as_json else sys.stdout)
+        how: _How = {"timeout_s": timeout, "only_compatible": only_compatible, "fingerprint": fingerprint}
+        driven = asyncio.run(_drive(path, upgraders, tell, how))
+    except Exception as error:
+        leave_word(termination_file, str(as_ours(error, "upgrade drive")))
+        raise
+    leave_word(termination_file, json_of(driven))
+    if as_json:
+        print_json(driven)
+    return 0
+
+
+class _How(TypedDict):
+    """How it is led, see Drive."""
+
+    timeout_s: float
+    only_compatible: bool
+    fingerprint: str
+
+
+async def _drive(path: str, upgraders: str, tell: Callable[[Told], None], how: _How) -> Driven:
+    from deathless.shell.operate.upgrading.upgrade_drive import Drive
+    from deathless.shell.pod.pod_config import read_shared_config
+
+    names = [name for name in upgraders.split(",") if name]
+    if not names:
+        raise InvalidArgument("--upgraders names no replica", remedy="write --upgraders r3,r4")
+    config = read_shared_config(path)
+    work = Drive(config, names, os.environ, tell, **how)
+    task = asyncio.ensure_future(work.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise UpgradeCalledOff("it was told to stop", remedy="the same command goes on where this one was") from None
+
+
+def _tell_line(told: Told, file: TextIO) -> None:
+    print(f"{told.phase:<9}  {told.text}", file=file, flush=True)
+
+
+def _as_json(misfit: Misfit) -> dict[str, object]:
+    told: dict[str, object] = {"word": misfit.word, "subject": misfit.subject, "text": misfit.text}
+    if misfit.count:
+        told |= {"count": misfit.count, "unit": misfit.unit}
+    if misfit.first:
+        told["first"] = misfit.first
+    if misfit.remedy:
+        told["remedy"] = misfit.remedy
+    return told
+
+
+def _show(checked: Checked) -> None:
+    if checked.same_code:
+        print("this is the code that serves")
+        return
+    for each in checked.misfits:
+        print(each.text)
+    for each in checked.notes:
+        print(f"note: {each.text}")
+    if checked.lsn:
+        seen = f"{count(checked.keys, 'key')} of the checkpoint at lsn {checked.lsn:,} looked at"
+    else:
+        seen = "there is no checkpoint yet, so only types were compared; `deathless checkpoint take` takes one"
+    versions = f"version {checked.from_version} to {checked.to_version}"
+    if not checked.fits:
+        verdict = f"refused: {count(len(checked.misfits), 'thing')} to see to"
+    elif checked.compatible:
+        verdict = "fits: everything stands in the new code unchanged"
+    else:
+        verdict = "fits"
+    print(f"{verdict} ({versions}; {seen})")

@@ -1,0 +1,1 @@
+"""The interface of a code as data, and the comparison of two."""

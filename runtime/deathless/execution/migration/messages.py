@@ -1,0 +1,279 @@
+"""Messages that wait, and were written for the old code: do their arguments fit the new one?
+
+    waiting_in(snapshot)          all of a checkpoint: queued for a key, parked, on their way to ourselves
+    fit_messages(messages, ...)   each by its name now, its key now, and with arguments that the new handler takes
+
+A message is never tried against two types. It was written under one interface, which is told by its hash, or is the
+one that stood; by the version of that it is clear whether arguments pass as they are or through a function of
+`accepts`. Fields that a type does not know are refused at any depth: what one type calls `amount`, another one would
+read as nothing at all.
+
+Guarantees: bytes that fit as they are stay as they are. Does not: run handlers. Imports base and codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import CorruptFrame, InvalidService
+from deathless.codec import messages as codec
+from deathless.codec.messages import Kind
+from deathless.codec.nesting import is_too_deep
+from deathless.codec.snapshot import Snapshot
+from deathless.execution.author.changes import Accepted, Changes, Gap, renamed_key
+from deathless.execution.author.service import HandlerSpec, Service
+from deathless.execution.declared.unknown_fields import Found, unknown_fields
+from deathless.execution.interface.comparison import UnderWay, Use
+from deathless.execution.interface.interface import Interface
+from deathless.execution.interface.misfit import Misfit, Tally
+from deathless.execution.invocations.journal import (
+    SuspendedHeld,
+    SuspendedInvocation,
+    SuspendedLooks,
+    SuspendedMessage,
+    decode_record,
+    decode_suspended,
+)
+from deathless.execution.migration.hop import decode_plain
+from deathless.execution.values.failure import FATAL, bounded
+from deathless.execution.values.function import place
+from deathless.execution.values.ordered import encode_any
+
+BUILT_IN: Final = "."
+"""Names with a dot are of handlers that every service has, and never change."""
+
+_BEGIN: Final = (Kind.CALL, Kind.FORK, Kind.REQUEST)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """One message that waits."""
+
+    place: str  # where, for people: "lsn 14"
+    method: str
+    key: bytes
+    arguments: bytes  # a msgpack map by name
+    interface: bytes = b""  # hash of the one that it was written under; empty: the one that stood
+    parked: bool = False  # set aside: what does not fit is told, and nothing is refused for it
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """The same for the new code."""
+
+    method: str
+    key: bytes
+    arguments: bytes
+
+
+def waiting_in(snapshot: Snapshot) -> list[Waiting]:
+    """Give the messages of a checkpoint that wait to be run by this shard."""
+    found: list[Waiting] = []
+    for data in snapshot.invocations:
+        record = decode_record(data)
+        if isinstance(record, SuspendedMessage):
+            received = record.received
+            found.append(Waiting(f"lsn {record.id}", received.method, received.key, received.arguments))
+    for parked in snapshot.parked:
+        found += _message(parked.message, f"parked at lsn {parked.lsn}", parked=True)
+    for held in snapshot.outbox:
+        if not held.service:
+            for position, message in enumerate(held.messages, held.first_position):
+                found += _message(message, f"position {position} of our own outbox")
+    return found
+
+
+def _message(data: bytes, where: str, *, parked: bool = False) -> list[Waiting]:
+    """Give a message that begins a handler, as a list; an empty one for any other."""
+    try:
+        message = codec.decode(data)
+        method = message.method.decode()
+    except (CorruptFrame, UnicodeDecodeError):
+        return []  # no handler would have run it either
+    if message.kind not in _BEGIN:
+        return []
+    return [Waiting(where, method, message.key, message.args, parked=parked)]
+
+
+def under_way_in(snapshot: Snapshot) -> UnderWay:
+    """Count what waits in a checkpoint, by the names of the code that wrote it."""
+    handlers: dict[str, Use] = {}
+    pending = False
+    for waiting in waiting_in(snapshot):
+        if not waiting.parked:
+            _add(handlers, waiting.method, waiting.place)
+    for data in snapshot.invocations:
+        record = decode_record(data)
+        if isinstance(record, SuspendedHeld):
+            record = decode_suspended(record.record)
+        elif isinstance(record, SuspendedLooks):
+            record = record.record
+        if isinstance(record, SuspendedInvocation):
+            _add(handlers, record.received.method, f"lsn {record.id}")
+            pending = pending or bool(record.activities)
+    # Which activity a suspended invocation waits for is told by its code alone: where there is one, it may be any.
+    return UnderWay(handlers=handlers, activities=None if pending else {})
+
+
+def _add(uses: dict[str, Use], name: str, first: str) -> None:
+    before = uses.get(name)
+    uses[name] = Use(1, first) if before is None else Use(before.count + 1, before.first)
+
+
+class Refused(Exception):
+    """A message does not fit."""
+
+    def __init__(self, word: str, subject: str, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.misfit = (word, subject, what, remedy)
+
+
+class _Taker:
+    """How one handler takes the arguments of one version."""
+
+    def __init__(self, spec: HandlerSpec, accepted: Accepted | None, drops: frozenset[tuple[str, str]]) -> None:
+        self._spec = spec
+        self._accepted = accepted
+        kind = spec.args_type if accepted is None else accepted.args_type
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._find = unknown_fields(kind, drops)
+        self._check = msgspec.msgpack.Decoder(spec.args_type).decode
+        self._find_new = unknown_fields(spec.args_type, drops)
+
+    def take(self, arguments: bytes, version: int) -> bytes:
+        """Give the arguments for the new handler. Raises: Refused."""
+        spec, accepted = self._spec, self._accepted
+        remedy = f"write accepts({spec.name!r}, from_={version}, args=...)"
+        try:
+            if is_too_deep(arguments):
+                raise msgspec.ValidationError("they are nested too deep")
+            value = self._decode(arguments)
+            self._refuse_unknown(self._find, arguments)
+        except msgspec.MsgspecError as error:
+            what = f"arguments of {spec.name} of version {version} do not fit: {bounded(str(error))}"
+            raise Refused("ArgumentTypeChanged", spec.name, what, remedy) from None
+        if accepted is None:
+            return arguments
+        try:
+            new = encode_any(dict(accepted.function(value)))  # type: ignore[call-overload]  # a mapping, or it raises
+        except BaseException as error:
+            if isinstance(error, (*FATAL, KeyboardInterrupt)):
+                raise
+            what = f"{place(accepted.function)}: {type(error).__name__}: {bounded(str(error))}"
+            raise Refused("AcceptRaised", spec.name, what, "see to these arguments in the function") from None
+        try:
+            self._check(new)
+            self._refuse_unknown(self._find_new, new)
+        except msgspec.MsgspecError as error:
+            what = f"what {place(accepted.function)} gave is no arguments of {spec.name}: {bounded(str(error))}"
+            raise Refused("AcceptUnfit", spec.name, what, "give what the handler takes, by name") from None
+        return new
+
+    def _refuse_unknown(self, find: object, data: bytes) -> None:
+        if callable(find):
+            found: Found = []
+            find(decode_plain(data), found)
+            if found:
+                cls, field = found[0]
+                raise msgspec.ValidationError(f"{cls} has no field `{field}`")
+
+
+class Fitting:
+    """Fits messages one by one.
+
+    Args:
+        service: with the new code.
+        before: interface under which a message without a hash was written.
+        interfaces: others by their hashes.
+
+    Raises: InvalidService where keys have no way to the new version.
+    """
+
+    def __init__(
+        self, service: Service, before: Interface, interfaces: Mapping[bytes, Interface] | None = None
+    ) -> None:
+        self._service = service
+        self._changes: Changes = service.declared
+        self._before = before
+        self._interfaces = interfaces or {}
+        self._takers: dict[tuple[str, int], _Taker] = {}
+        if isinstance(gap := self._changes.way(before.version), Gap):
+            raise InvalidService(f"service {service.name}: {gap.why}")
+
+    def fit(self, waiting: Waiting) -> Fitted:
+        """Give what a message is for the new code. Raises: Refused."""
+        if BUILT_IN in waiting.method:
+            return Fitted(waiting.method, waiting.key, waiting.arguments)
+        interface = self._before if not waiting.interface else self._interfaces.get(waiting.interface)
+        if interface is None:
+            what = f"a message was written under interface {waiting.interface.hex()}, which nobody has recorded"
+            raise Refused("InterfaceUnknown", waiting.method, what, "keep the records of code/ of the service's folder")
+        version = interface.version
+        name = self._changes.name_now(waiting.method, version)
+        spec = self._service.specs.get(name)
+        if spec is None or spec.kind != "handler":
+            what = f"{waiting.method} of version {version} is no handler of the new code"
+            remedy = f"let it end, or say renamed= or removed={{{waiting.method!r}: 'fail'}} in changes()"
+            raise Refused("HandlerGone", waiting.method, what, remedy)
+        taker = self._takers.get((name, version))
+        if taker is None:
+            drops = frozenset(
+                (cls, field) for cls, _, field in (each.rpartition(".") for each in self._changes.drops(version))
+            )
+            accepted = self._changes.accepted.get((name, version))
+            taker = self._takers[name, version] = _Taker(spec, accepted, drops)
+        return Fitted(name, self._key(waiting.key, version), taker.take(waiting.arguments, version))
+
+    def fails(self, waiting: Waiting) -> bool:
+        """Does its author say that what waits for this handler fails?"""
+        return self._changes.removed(waiting.method, self._before.version) == "fail"
+
+    def _key(self, key: bytes, version: int) -> bytes:
+        way = self._changes.way(version)
+        if self._service.single or not key or isinstance(way, Gap):
+            return key
+        try:
+            text = key.decode()
+            for hop in way:
+                if hop.key is not None:
+                    text = renamed_key(hop.key, text)
+            return text.encode()
+        except BaseException as error:
+            if isinstance(error, (*FATAL, KeyboardInterrupt)):
+                raise
+            what = f"the key of a message can't be renamed: {type(error).__name__}: {bounded(str(error))}"
+            raise Refused("MigrationRaised", "keys", what, "see to this key in migrate_key") from None
+
+
+def fit_messages(
+    messages: Iterable[Waiting],
+    service: Service,
+    before: Interface,
+    interfaces: Mapping[bytes, Interface] | None = None,
+) -> tuple[list[Fitted | None], list[Misfit], list[Misfit]]:
+    """Fit messages that wait.
+
+    Args:
+        messages: what waits.
+        service: with the new code.
+        before: interface under which a message without a hash was written.
+        interfaces: others by their hashes.
+
+    Returns: for each what it is now, None where it has no place; misfits; notes: parked messages that do not fit, and
+    those that fail because their author says so.
+    Raises: InvalidService where keys have no way to the new version.
+    """
+    fitting = Fitting(service, before, interfaces)
+    found, noted = Tally("message"), Tally("message")
+    fitted: list[Fitted | None] = []
+    for waiting in messages:
+        try:
+            fitted.append(fitting.fit(waiting))
+        except Refused as refused:
+            fitted.append(None)
+            word, subject, what, remedy = refused.misfit
+            noting = waiting.parked or (word == "HandlerGone" and fitting.fails(waiting))
+            first = f"{waiting.place}, key {waiting.key.decode(errors='backslashreplace')[:100]}"
+            (noted if noting else found).add(word, subject, what, "" if noting else remedy, first)
+    return fitted, found.misfits(), noted.misfits()

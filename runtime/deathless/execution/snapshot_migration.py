@@ -1,0 +1,177 @@
+"""What new code goes on with of everything that the former code held: the one place where an upgrade decides what fits.
+
+    migrate_snapshot(snapshot, service, before, ...) -> Migrated
+
+    interfaces   compared; where the new one takes everything of the old one as it is, states stay byte for byte
+    state        else each key is migrated by its author's functions
+    handlers     those that are suspended are run again by the new code, in its words, and must ask for the same, and
+                 what the former code gives to what they wait for must be of the type that they expect
+    messages     those that wait must have a handler that takes them, as they are where they stand in an outbox
+    the rest     replies, idempotency keys, results, outboxes, peers, sessions, parked messages: byte for byte
+
+Guarantees: a function of its arguments; with a misfit nothing of what it gives may be used. Does not: know logs, or
+files; bring a parked message to fit (it is told when it is run again). Imports base and codec.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deathless.base.limits import Limits
+from deathless.base.shards import Sharding
+from deathless.codec.snapshot import Snapshot
+from deathless.execution.author.changes import Gap
+from deathless.execution.author.service import Service
+from deathless.execution.author.signature import map_types
+from deathless.execution.examination import Examination, meet
+from deathless.execution.interface.comparison import Comparison, compare
+from deathless.execution.interface.interface import Interface, interface_of
+from deathless.execution.interface.misfit import Misfit, Tally, merged
+from deathless.execution.interface.reading import reads
+from deathless.execution.interface.shapes import Shapes, show
+from deathless.execution.invocations.translation import IDENTITY, Translation
+from deathless.execution.migration.messages import Fitting, fit_messages, under_way_in, waiting_in
+from deathless.execution.migration.state import Migrator, migrate_state
+from deathless.execution.migration.translation import Versions
+
+_UNTYPED: Final[tuple[object, ...]] = (object, Any)
+"""What of a result nothing was said about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """What came of it.
+
+    Attributes:
+        snapshot: what the new code goes on with, at the same place; only where there are no misfits.
+        compatible: states are as they were.
+        keys: that were migrated, or stayed.
+    """
+
+    snapshot: Snapshot
+    misfits: list[Misfit]
+    notes: list[Misfit]
+    compatible: bool
+    keys: int
+
+
+def migrate_snapshot(
+    snapshot: Snapshot,
+    service: Service,
+    before: Interface,
+    *,
+    limits: Limits,
+    seed: bytes,
+    time_us: int,
+    upgrade: bytes = b"",
+    sharding: Sharding | None = None,
+) -> Migrated:
+    """Migrate all of a checkpoint.
+
+    Args:
+        snapshot: of the former code; not changed.
+        service: with the new code.
+        before: interface of the former code.
+        limits: of the new code.
+        seed: 32 bytes of the service.
+        time_us: that migrations are shown.
+        upgrade: names it.
+        sharding: which shard this is; None: of a service of one.
+
+    Raises: CorruptCheckpoint.
+    """
+    new = interface_of(service, limits)
+    compared = compare(before, new, service.declared, under_way=under_way_in(snapshot))
+    way = service.declared.way(before.version)
+    if compared.misfits or isinstance(way, Gap) or before.single != new.single:
+        return _refused(snapshot, compared)
+    if any(hop.key is not None for hop in way):
+        what = "keys would be renamed, and callers would go on with the former names, which are then born anew"
+        return _refused(snapshot, compared, [Misfit("KeysRenamed", "keys", what, "keep the names of keys")])
+    shards = (sharding or Sharding()).shards
+    translation: Translation = IDENTITY
+    state, misfits, notes = snapshot.state, list[Misfit](), list(compared.notes)
+    runs = any(hop.state or hop.maps for hop in way)
+    if not compared.compatible or runs:
+        state, misfits = migrate_state(
+            snapshot.state, service, before, time_us=time_us, limits=limits, shards=shards, upgrade=upgrade
+        )
+        migrator = Migrator(service, before, time_us=time_us, limits=limits, shards=shards, upgrade=upgrade)
+        translation = Versions(migrator, Fitting(service, before), before)
+    if misfits:
+        return _refused(snapshot, compared, misfits)
+    waiting = waiting_in(snapshot)
+    fitted, unfit, noted = fit_messages(waiting, service, before)
+    moved = Tally("message")
+    for was, now in zip(waiting, fitted, strict=True):
+        ours = was.place.endswith("outbox")
+        if now is not None and ours and (now.method, now.arguments) != (was.method, was.arguments):
+            what = f"a message of the service to itself calls {was.method} as it was"
+            moved.add("MessageOnItsWay", was.method, what, "ask again: it is on its way for a moment only", was.place)
+    found = meet(service, limits, seed, state, snapshot.invocations, sharding=sharding, translation=translation)
+    told = {was.place for was, now in zip(waiting, fitted, strict=True) if now is None}
+    handlers = [*_of_handlers(found.examination, told), *_of_results(found.examination, service, before)]
+    if map_types(service.state) and found.examination.invocations and not compared.compatible:
+        what = "handlers are suspended whose state has maps, and its type changes"
+        handlers.append(Misfit("InFlightMaps", service.state.__name__, what, "let them end first"))
+    return Migrated(
+        snapshot=dataclasses.replace(snapshot, state=state, invocations=found.suspended),
+        misfits=merged([], [*unfit, *moved.misfits(), *handlers]),
+        notes=merged(notes, noted),
+        compatible=compared.compatible and not runs,
+        keys=len(state),
+    )
+
+
+def _refused(snapshot: Snapshot, compared: Comparison, more: list[Misfit] | None = None) -> Migrated:
+    return Migrated(
+        snapshot=snapshot,
+        misfits=merged(compared.misfits, more or []),
+        notes=list(compared.notes),
+        compatible=compared.compatible,
+        keys=len(snapshot.state),
+    )
+
+
+def _of_handlers(found: Examination, told: Collection[str]) -> list[Misfit]:
+    """Give what does not fit of suspended handlers, counted by kind and handler.
+
+    Args:
+        found: what was found.
+        told: places of messages of which it is said already what becomes of them.
+    """
+    tally = Tally("invocation")
+    for each in found.misfits:
+        if (place := f"lsn {each.invocation}") in told:
+            continue
+        remedy = "let it end first, or keep what it asks for in the order in which it asked"
+        tally.add(each.code, each.handler, f"{each.handler} {each.what}", remedy, f"{place}, key {each.key}")
+    return tally.misfits(found.invocations)
+
+
+def _of_results(found: Examination, service: Service, before: Interface) -> list[Misfit]:
+    """Give the calls and activities under way whose result, as the former code has it, is not what is expected now."""
+    name_now = service.declared.name_now
+    given = [(service.name, each.name, each.result) for each in before.handlers]
+    given += [("", each.name, each.result) for each in before.activities]
+    results = {(whose, name_now(name, before.version)): (name, result) for whose, name, result in given}
+    tally = Tally("invocation")
+    looked: dict[tuple[str, str, int], str] = {}  # why one can't be read; empty: it can
+    for each in found.operations:
+        if (known := results.get((each.service, each.name))) is None or each.result in _UNTYPED:
+            continue
+        name, result = known
+        place = (each.service, each.name, id(each.result))
+        if place not in looked:
+            shapes = Shapes()
+            expected = shapes.of(each.result)
+            reading = reads(expected, shapes.classes, result, before.classes, subject=name, lenient=True)
+            one, other = show(expected, shapes.classes), show(result, before.classes)
+            looked[place] = f"expect {one} of {name}, which gives {other}" if reading.mismatches else ""
+        if what := looked[place]:
+            remedy = "expect what the former code gives, or let them end first"
+            tally.add("ResultTypeChanged", name, f"handlers that wait {what}", remedy, f"lsn {each.invocation}")
+    return tally.misfits()

@@ -1,0 +1,79 @@
+"""One process of `deathless upgrade check`: migrates the state of a checkpoint, with keys in descending order.
+
+Started by upgrade_check, with another hash seed than its own, never by hand. The job comes on standard input, the
+outcome goes to standard output, both as msgpack; what the author's functions print goes to standard error.
+
+Guarantees: nothing is written. Does not: decide; it gives a print of each key's new state, or that state itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from deathless.base.limits import Limits
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.execution.interface.interface import decode_interface
+from deathless.execution.migration.determinism import prints_of
+from deathless.execution.migration.state import Migrator, parted
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.service_code.loading import load_service
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What to migrate."""
+
+    target: str  # the new code, as for `load_service`
+    folder: str  # likewise
+    name: str  # of the service
+    directory: str  # of the shard
+    lsn: int  # of the checkpoint
+    before: bytes  # interface of the code that wrote it
+    time_us: int
+    limits: dict[str, int | float]
+    shards: int = 1
+    only: list[bytes] = []  # keys whose new entries are wanted; empty: prints of all
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What came of it."""
+
+    prints: bytes = b""  # of all keys, ascending
+    entries: dict[bytes, bytes] = {}
+
+
+def run(job: Job) -> Outcome:
+    """Migrate."""
+    service = load_service(job.target, job.folder, name=job.name)
+    snapshot = CheckpointStore(RealFileSystem(job.directory), "tool").load_newest(job.lsn)
+    assert snapshot is not None, "the caller has read it"
+    assert int(snapshot.lsn) == job.lsn, "the caller has read it"
+    keys, items, _ = parted(snapshot.state)
+    migrator = Migrator(
+        service,
+        decode_interface(job.before),
+        time_us=job.time_us,
+        limits=msgspec.convert(job.limits, Limits),
+        shards=job.shards,
+    )
+    if job.only:
+        only = sorted(job.only, reverse=True)
+        return Outcome(entries=migrator.group([(key, snapshot.state[key]) for key in only], items))
+    keys.sort(reverse=True)
+    prints = list(prints_of(migrator, snapshot.state, items, keys))
+    return Outcome(prints=b"".join(reversed(prints)))
+
+
+def main() -> None:
+    """Read a job, run it, write the outcome."""
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    out = os.dup(1)
+    os.dup2(2, 1)
+    with open(out, "wb") as stream:
+        stream.write(msgspec.msgpack.encode(run(job)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+r"""Rehearses an upgrade: a service's own log is run by the former code and by the new one, and what differs is told.
+
+    log --frames--> former code --what it did--> new code           differences, by handler
+                                            \--> new code again     with another hash seed: is it a function?
+
+The run begins at the oldest place that is whole (a checkpoint, or the log's beginning) behind the last upgrade, so that
+one code wrote all of it. The processes are children of this one and nobody's else (rehearsal_child); one frame is under
+way at a time, so memory holds the states of three processes and no log.
+
+Guarantees: nothing is written into the service's folder, no lock is taken, nobody is sent anything; what is begun ends
+with this process, and leaves nothing. Does not: import the author's code; run queries; judge (execution.rehearsal).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import CorruptCheckpoint, InvalidArgument
+from deathless.codec.frames import Frame
+from deathless.codec.untrusted import read_msgpack
+from deathless.core.client.events import error_of
+from deathless.engine.ports import ServiceRecord
+from deathless.execution.interface.misfit import Misfit, Tally
+from deathless.execution.rehearsal.findings import ENDED, NOT_DETERMINISTIC, Coverage, Difference, Findings, merged
+from deathless.execution.rehearsal.steps import Did, Step, decode_trace, named_in
+from deathless.shell.lock_stores.inspection import Inspection
+from deathless.shell.operate.replay import frames_between, survey
+from deathless.shell.operate.upgrading.rehearsal_child import (
+    MODULE,
+    NOTE_BYTES,
+    PRINT_BYTES,
+    Found,
+    Orders,
+    Ready,
+    Word,
+)
+from deathless.shell.service_code.former_command import former_command
+from deathless.shell.upgrade.packets import PLACE, Failed, Reader, frame_body, packet
+
+READ_BYTES: Final = 1 << 20
+END_S: Final = 2.0  # a process that is killed is gone by then
+TURNS_S: Final = 120.0
+"""The turns of one frame end within this; a worker would be ended after a turn of `turnMaxS`, 10 s."""
+Told = Callable[[str], object]
+
+
+class Rehearsed(msgspec.Struct, kw_only=True):
+    """What came of it."""
+
+    from_version: int
+    to_version: int
+    same_code: bool = False  # it is the code that serves
+    started_at: int = 0  # lsn of the checkpoint that it began with; 0: the beginning
+    lsn: int = 0  # of the last message
+    messages: int = 0
+    seconds: float = 0.0
+    differences: list[Difference] = []  # declared ones as well
+    misfits: list[Misfit] = []
+    notes: list[Misfit] = []
+    coverage: list[Coverage] = []
+
+    @property
+    def undeclared(self) -> list[Difference]:
+        """What nobody says is meant."""
+        return [each for each in self.differences if not each.declared]
+
+    @property
+    def passed(self) -> bool:
+        """Nothing is in the way."""
+        return not (self.undeclared or self.misfits)
+
+    @property
+    def not_covered(self) -> list[str]:
+        """Handlers of which no turn was compared."""
+        return [each.handler for each in self.coverage if not each.turns]
+
+    @property
+    def per_second(self) -> int:
+        """How many messages were run in a second."""
+        return int(self.messages / self.seconds) if self.seconds else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which part of the log is run.
+
+    Attributes:
+        start: lsn at or below which it begins; None: as early as it may.
+        messages: how many are run, to the end of their frame; None: all.
+    """
+
+    start: int | None = None
+    messages: int | None = None
+
+
+def rehearse(
+    looks: Sequence[Inspection],
+    module: str,
+    environment: Mapping[str, str],
+    window: Window,
+    told: Told = str,
+) -> Rehearsed:
+    """Rehearse an upgrade, shard by shard.
+
+    Args:
+        looks: of each shard.
+        module: of the new code, absolute where it is a file.
+        environment: of the processes, the whole of it.
+        window: which part of the log.
+        told: is told how far it is.
+
+    Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with; FormerCodeMissing; what the
+    codes raise when they are loaded; Diverged where the former code does not give what it gave.
+    """
+    runs = [_Run(look, module, environment, window, told).run() for look in looks]
+    if len(runs) == 1:
+        return runs[0]
+    misfits, notes, coverage = Tally(), Tally(), dict[str, Coverage]()
+    for each in runs:
+        misfits.extend(each.misfits)
+        notes.extend(each.notes)
+        for one in each.coverage:
+            all_ = coverage.setdefault(one.handler, Coverage(one.handler))
+            all_.turns += one.turns
+            all_.left_out += one.left_out
+    return msgspec.structs.replace(
+        runs[0],
+        same_code=all(each.same_code for each in runs),
+        messages=sum(each.messages for each in runs),
+        seconds=sum(each.seconds for each in runs),
+        lsn=max(each.lsn for each in runs),
+        differences=merged(each.differences for each in runs),
+        misfits=misfits.misfits(),
+        notes=notes.misfits(),
+        coverage=list(coverage.values()),
+    )
+
+
+# ---- where it begins -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    place: bytes  # of a checkpoint; empty: the beginning
+    lsn: int
+    to: int
+
+
+def start_of(look: Inspection, fingerprint: bytes, start: int | None) -> _Start:
+    """Give where a run begins: at the oldest whole place, or at the newest one at or below `start`.
+
+    Raises: InvalidArgument.
+    """
+    found = survey(look, {fingerprint})
+    floor = max(found.floor, found.code_floor)
+    to = found.confirmed
+    beginning = found.first == 0 and floor == 0
+    if start is None and beginning:
+        return _Start(b"", 0, to)
+    last = to if start is None else min(start, to)
+    # Announced or not: the first one of a generation is not, and of each it is seen that its place is confirmed.
+    usable = [each for each in look.checkpoints.names(announced_only=False) if floor <= each.lsn <= last]
+    for each in usable if start is not None else reversed(usable):
+        if found.chains.get(each.lsn) != each.chain:
+            continue
+        with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
+            if look.checkpoints.read_back(each.name).fingerprint == fingerprint:
+                return _Start(PLACE.pack(each.lsn, each.chain), int(each.lsn), to)
+    if beginning:
+        return _Start(b"", 0, to)
+    raise InvalidArgument(
+        f"there is no whole checkpoint {'' if start is None else f'at or below lsn {start} '}to begin with, behind "
+        f"lsn {floor}, where the code that serves began",
+        remedy="`deathless checkpoint take` takes one; what comes behind it can be rehearsed",
+    )
+
+
+# ---- one shard -------------------------------------------------------------------------------------------------
+
+
+class ChildEnded(Exception):
+    """A process is gone, and did not say why."""
+
+
+class Child:
+    """One of the processes.
+
+    Args:
+        interpreter: that runs it.
+        environment: the whole of it.
+        file: through which what a code holds is passed.
+    """
+
+    def __init__(self, interpreter: str, environment: Mapping[str, str], file: int) -> None:
+        self._socket, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [interpreter, "-m", MODULE, str(theirs.fileno()), str(file)],
+                pass_fds=(theirs.fileno(), file),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+            )
+        except OSError as error:
+            self._socket.close()
+            raise InvalidArgument(f"{interpreter} can't be started: {error}") from error
+        finally:
+            theirs.close()
+        self._reader = Reader()
+        self._packets: Iterator[tuple[int, bytes]] = iter(())
+        self._silent = ""  # why it was ended
+
+    def say(self, word: Word, body: bytes = b"") -> None:
+        """Tell it something; one that is gone is found when it is heard."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(packet(word, body))
+
+    def hear(self, word: Word, within_s: float | None = None) -> bytes:
+        """Give its next answer; one that says nothing for that long is ended.
+
+        Raises: ChildEnded; the error that it tells of.
+        """
+        self._socket.settimeout(within_s)
+        while True:
+            for said, body in self._packets:
+                if said == Word.FAILED:
+                    failed = read_msgpack(body, Failed)
+                    raise error_of(failed.code, failed.text)
+                assert said == word, "questions are answered in order"
+                return body
+            try:
+                piece = self._socket.recv(READ_BYTES)
+            except TimeoutError:
+                self._process.kill()
+                self._silent = f"nothing ended for {within_s:g} s"
+                raise ChildEnded from None
+            except ConnectionResetError:
+                piece = b""
+            if not piece:
+                raise ChildEnded
+            self._packets = self._reader.feed(piece)
+
+    def ended(self) -> str:
+        """Say how it ended."""
+        if self._silent:
+            return self._silent
+        try:
+            status = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            return "it has closed its end"
+        return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+
+
+class _Run:
+    """The rehearsal of one shard."""
+
+    def __init__(
+        self, look: Inspection, module: str, environment: Mapping[str, str], window: Window, told: Told
+    ) -> None:
+        self._look = look
+        self._module = module
+        self._environment = environment
+        self._window = window
+        self._told = told
+        self._findings = Findings()
+        self._messages = 0
+        self._lsn = 0
+
+    def run(self) -> Rehearsed:
+        """Do it. Raises: see rehearse."""
+        look = self._look
+        if not look.view.head:
+            raise InvalidArgument("the log is empty: there is nothing to rehearse with")
+        fingerprint = bytes(look.reader.routes.cut(look.view.head).fingerprint)
+        interpreter, folder, module = former_command(look.config.directory, fingerprint)
+        start = start_of(look, fingerprint, self._window.start)
+        config, record = look.config, look.record
+        former_config = msgspec.structs.replace(config, module=module, code=folder.name, upgrade=None)
+        new_config = msgspec.structs.replace(config, module=self._module, code="", upgrade=None)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            first, second = self._seeds(record)
+
+            def child(command: str, environment: Mapping[str, str]) -> Child:
+                made = Child(command, environment, file.fileno())
+                stack.callback(made.close)
+                return made
+
+            former = child(interpreter, first)
+            former.say(Word.BEGIN, _orders(former_config, record, fingerprint, former=True, place=start.place))
+            _heard(former, Word.READY, "the former code")
+            news = [child(sys.executable, first), child(sys.executable, second)]
+            for at, each in enumerate(news):
+                each.say(Word.BEGIN, _orders(new_config, record, fingerprint, former=False, notes=at == 0))
+            ready, _ = [read_msgpack(_heard(each, Word.READY, "the new code"), Ready) for each in news]
+            begun = time.monotonic()
+            result = Rehearsed(
+                from_version=ready.from_version,
+                to_version=ready.to_version,
+                same_code=ready.same_code,
+                started_at=start.lsn,
+                lsn=start.lsn,
+                misfits=ready.misfits,
+                notes=ready.notes,
+            )
+            if ready.runs:
+                found = self._compare(former, news, start, file)
+                result.differences = merged((found.differences, self._findings.differences()))
+                result.coverage = found.coverage
+                result.misfits = _once(ready.misfits, found.misfits)
+                result.messages, result.lsn = self._messages, self._lsn or start.lsn
+                result.seconds = time.monotonic() - begun
+            return result
+
+    def _seeds(self, record: ServiceRecord) -> tuple[dict[str, str], dict[str, str]]:
+        """Give the environments of the processes: as workers have it, and with another hash seed."""
+        base = {**self._environment, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        other = 1 if record.hash_seed != 1 else 2
+        return base | {"PYTHONHASHSEED": str(record.hash_seed)}, base | {"PYTHONHASHSEED": str(other)}
+
+    def _compare(self, former: Child, news: list[Child], start: _Start, file: IO[bytes]) -> Found:
+        """Run the log by all of them; gives what was found up to the end, or up to where the new code ended."""
+        total = start.to - start.lsn if self._window.messages is None else self._window.messages
+        frames = self._frames(start)
+        frame = next(frames, None)
+        if frame is not None:
+            former.say(Word.APPLY, frame_body(frame))
+        while frame is not None:
+            did = _heard(former, Word.DID, "the former code", TURNS_S)
+            following = next(frames, None)
+            if following is not None:  # it runs while the new code runs this one
+                former.say(Word.APPLY, frame_body(following))
+            for each in news:
+                each.say(Word.STEPS, did)
+            try:
+                prints = [each.hear(Word.JUDGED, TURNS_S) for each in news]
+            except ChildEnded:
+                self._died(news, did, file)
+                return Found([], [], [])
+            if prints[0] != prints[1]:
+                self._not_deterministic(prints, did)
+            self._messages += frame.count
+            self._lsn = int(frame.last_lsn)
+            self._told(f"{self._messages:,} of {max(total, self._messages):,} messages are compared")
+            frame = following
+        former.say(Word.GIVE)
+        _heard(former, Word.GIVEN, "the former code")
+        news[0].say(Word.FINISH)
+        return read_msgpack(_heard(news[0], Word.FOUND, "the new code"), Found)
+
+    def _frames(self, start: _Start) -> Iterator[Frame]:
+        left = self._window.messages
+        for frame in frames_between(self._look, start.lsn, start.to):
+            if left is not None:
+                if left <= 0:
+                    return
+                left -= frame.count
+            yield frame
+
+    def _died(self, news: list[Child], did: bytes, file: IO[bytes]) -> None:
+        """Tell of a process of the new code that ended in these steps."""
+        trace = decode_trace(did)
+        lsn = int.from_bytes(os.pread(file.fileno(), NOTE_BYTES, 0), "little")
+        step = next((each for each in trace if each[0].lsn == lsn), trace[0])
+        handler, key = _named(*step)
+        found = next((said for each in news if not (said := each.ended()).startswith("it has")), "it is gone")
+        self._findings.add(Difference(ENDED, handler, step[0].lsn, key, "it goes on", found))
+
+    def _not_deterministic(self, prints: list[bytes], did: bytes) -> None:
+        """Tell of the steps in which two runs of the new code did something else."""
+        for at, step in enumerate(decode_trace(did)):
+            cut = slice(at * PRINT_BYTES, (at + 1) * PRINT_BYTES)
+            if prints[0][cut] != prints[1][cut]:
+                handler, key = _named(*step)
+                self._findings.add(Difference(NOT_DETERMINISTIC, handler, step[0].lsn, key))
+
+
+def _orders(
+    config: ReplicaConfig,
+    record: ServiceRecord,
+    fingerprint: bytes,
+    *,
+    former: bool,
+    place: bytes = b"",
+    notes: bool = False,
+) -> bytes:
+    orders = Orders(former, msgspec.json.encode(config), record.seed, fingerprint, place, notes)
+    return msgspec.msgpack.encode(orders)
+
+
+def _heard(child: Child, word: Word, whose: str, within_s: float | None = None) -> bytes:
+    """Give an answer of a process that must not end. Raises: InvalidArgument where it did; what it tells of."""
+    try:
+        return child.hear(word, within_s)
+    except ChildEnded:
+        raise InvalidArgument(
+            f"the process of {whose} is gone: {child.ended()}", remedy="its output says why"
+        ) from None
+
+
+def _named(step: Step, did: Did) -> tuple[str, str]:
+    """Give handler and key of a step, for people."""
+    handler, key = named_in(step, did)
+    return handler, key.decode(errors="backslashreplace")[:100]
+
+
+def _once(first: list[Misfit], last: list[Misfit]) -> list[Misfit]:
+    """Give what did not fit where a run began, or where it ended; each thing once, as it was at the end."""
+    known = {(each.word, each.subject) for each in last}
+    return [*last, *(each for each in first if (each.word, each.subject) not in known)]

@@ -1,0 +1,234 @@
+"""One process of a rehearsal: runs a code over a log, and tells what it did, or compares it with what another one did.
+
+    tool                                 former code                      new code (one or two processes)
+    BEGIN (code, place)      ------->    reads its checkpoint, gives
+                             <-------    READY, and all it holds   ...
+    BEGIN (code)             ---------------------------------------->    migrates that
+                             <----------------------------------------    READY (what does not fit)
+    APPLY (a frame)          ------->    runs it
+                             <-------    DID (steps, and what was done)
+    STEPS (the same)         ---------------------------------------->    runs them, and compares
+                             <----------------------------------------    JUDGED (a print of each step)
+    GIVE                     ------->    gives all it holds at the end
+                             <-------    GIVEN
+    FINISH                   ---------------------------------------->    migrates that, and compares
+                             <----------------------------------------    FOUND (differences, coverage, misfits)
+
+Packets are those of shell.upgrade.packets; what a code holds passes through one open file without a name, which ends
+with the last process that has it. The process of the new code notes there which step it runs, for who finds it dead.
+
+Guarantees: nothing in the service's folder is changed; it ends with its parent, and gives way to the service. Does not:
+decide (execution.rehearsal does), take a lock, open a port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import os
+import sys
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig, UpgradeConfig
+from deathless.base.errors import InvalidArgument
+from deathless.codec import checkpoint
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.untrusted import read_json, read_msgpack
+from deathless.core.tables.outbox import Outbox
+from deathless.execution.interface.misfit import Misfit
+from deathless.execution.rehearsal.findings import Coverage, Difference
+from deathless.execution.rehearsal.judge import Judge
+from deathless.execution.rehearsal.recorder import Recorder
+from deathless.execution.rehearsal.steps import decode_trace, encode_did, encode_trace
+from deathless.shell.process.forked import NICE, die_with_parent
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.interface_record import needed
+from deathless.shell.service_code.loading import load_service
+from deathless.shell.upgrade.former_main import FormerCode, Line, run_told
+from deathless.shell.upgrade.migration import Migration
+from deathless.shell.upgrade.packets import Begin
+
+MODULE: Final = "deathless.shell.operate.upgrading.rehearsal_child"
+PRINT_BYTES: Final = 8
+NOTE_BYTES: Final = 8
+
+
+class Word(enum.IntEnum):
+    """What a packet is."""
+
+    BEGIN = 1
+    READY = 2
+    APPLY = 3
+    DID = 4
+    STEPS = 5
+    JUDGED = 6
+    GIVE = 7
+    GIVEN = 8
+    FINISH = 9
+    FOUND = 10
+    FAILED = 11
+
+
+class Orders(msgspec.Struct, array_like=True, frozen=True):
+    """Body of BEGIN."""
+
+    former: bool  # False: the new code
+    config: bytes  # ReplicaConfig as JSON; `module` and `code` are those of the code that runs here
+    seed: bytes  # 32 bytes of the service
+    fingerprint: bytes  # of the former code
+    place: bytes = b""  # of the checkpoint to begin with (packets.PLACE); empty: the log's beginning
+    notes: bool = False  # note which step is run
+
+
+class Ready(msgspec.Struct, array_like=True, frozen=True):
+    """Body of READY, of the new code."""
+
+    same_code: bool
+    from_version: int
+    to_version: int
+    runs: bool  # what does not fit keeps it from being run
+    misfits: list[Misfit]
+    notes: list[Misfit]
+
+
+class Found(msgspec.Struct, array_like=True, frozen=True):
+    """Body of FOUND."""
+
+    differences: list[Difference]
+    coverage: list[Coverage]
+    misfits: list[Misfit]
+
+
+class Former:
+    """The former code."""
+
+    def __init__(self, orders: Orders, file: int) -> None:
+        self._code = FormerCode(Begin(orders.config, orders.seed, orders.fingerprint), make=Recorder)
+        self._file = file
+        assert isinstance(self._code.executor, Recorder)
+        self._recorder = self._code.executor
+        if orders.place:
+            self._code.restore(orders.place)
+
+    def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
+        """Do what is said; gives the answer. Raises: DeathlessError, OSError."""
+        if word == Word.APPLY:
+            self._code.apply(body)
+            return Word.DID, encode_trace(self._recorder.taken())
+        if word == Word.GIVE:
+            self.give()
+            return Word.GIVEN, b""
+        raise InvalidArgument(f"packet {word} is not for the former code")
+
+    def give(self) -> bytes:
+        """Write all that it holds into the file."""
+        return self._code.give(f"/proc/self/fd/{self._file}")
+
+
+class New:
+    """The new code."""
+
+    def __init__(self, orders: Orders, file: int) -> None:
+        self._config = config = read_json(orders.config, ReplicaConfig)
+        self._file = file
+        self._notes = orders.notes
+        self._service = service = load_service(config.module, name=config.service)
+        limits = config.make_limits()
+        before = needed(config.directory, orders.fingerprint)
+        start = self._given()
+        time_us = start.times.time_us
+        upgrade = UpgradeConfig(
+            id=bytes(16).hex(),
+            from_generation=start.generation.number,
+            from_fingerprint=orders.fingerprint.hex(),
+            from_version=before.version,
+            time_us=time_us,
+        )
+        self._migration = Migration(service, config, upgrade, orders.seed)
+        migrated = self._migration.look(start)
+        runs = migrated.snapshot is not start
+        self.ready = Ready(
+            same_code=orders.fingerprint in describe(service, limits, config.sharding).spellings,
+            from_version=before.version,
+            to_version=service.version,
+            runs=runs,
+            misfits=migrated.misfits,
+            notes=migrated.notes,
+        )
+        self._judge: Judge | None = None
+        if runs:
+            self._judge = Judge(
+                service,
+                before,
+                start,
+                migrated,
+                limits=limits,
+                seed=orders.seed,
+                time_us=time_us,
+                sharding=config.sharding,
+            )
+
+    def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
+        """Do what is said; gives the answer. Raises: DeathlessError, OSError; what ends a process."""
+        judge = self._judge
+        if judge is None:
+            raise InvalidArgument("code that does not fit is not run")
+        if word == Word.STEPS:
+            return Word.JUDGED, self._judged(judge, body)
+        if word == Word.FINISH:
+            misfits = judge.finish(self._migration.look(self._given()))
+            return Word.FOUND, msgspec.msgpack.encode(Found(judge.differences, judge.coverage, misfits))
+        raise InvalidArgument(f"packet {word} is not for the new code")
+
+    def _judged(self, judge: Judge, body: bytes) -> bytes:
+        prints = []
+        for step, did in decode_trace(body):
+            if self._notes:
+                os.pwrite(self._file, step.lsn.to_bytes(NOTE_BYTES, "little"), 0)
+            run = judge.step(step, did)
+            done = b"" if run is None else encode_did(run)
+            prints.append(hashlib.blake2b(done, digest_size=PRINT_BYTES).digest())
+        return b"".join(prints)
+
+    def _given(self) -> Snapshot:
+        """Read what the former code holds."""
+
+        def read(offset: int, size: int) -> bytes:
+            return os.pread(self._file, size, offset)
+
+        return checkpoint.decode(read, Outbox())
+
+
+def serve(line: Line, file: int) -> None:
+    """Do what is said until the tool is gone. Raises: DeathlessError, OSError."""
+    code: Former | New | None = None
+    for packets in line.packets():
+        for word, body in packets:
+            if word != Word.BEGIN:
+                if code is None:
+                    raise InvalidArgument(f"packet {word} before BEGIN")
+                answer = code.take(word, body)
+            else:
+                orders = read_msgpack(body, Orders)
+                if orders.former:
+                    code = Former(orders, file)
+                    answer = Word.READY, code.give()
+                else:
+                    code = New(orders, file)
+                    answer = Word.READY, msgspec.msgpack.encode(code.ready)
+            line.send(*answer)
+
+
+def main() -> int:
+    """Be the process; the arguments are the descriptors of the socket and of the file."""
+    die_with_parent()
+    os.nice(NICE)
+    with contextlib.closing(Line(int(sys.argv[1]))) as line:
+        return run_told(line, Word.FAILED, "rehearsal", lambda: serve(line, int(sys.argv[2])))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

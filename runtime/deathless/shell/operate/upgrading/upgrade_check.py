@@ -1,0 +1,227 @@
+"""Checks, while a service runs or not, whether other code may go on with it: the types, then the state itself.
+
+    types       the interface that is recorded for the code that serves, beside the new code's
+    messages    those of the newest checkpoint that wait: each must have a handler that takes its arguments
+    state       every key of it is migrated, twice: here with keys ascending, and in a process with another hash seed
+                with keys descending; and, where there is a way back, up and down again
+
+Guarantees: nothing in the directory is changed; what is found is told by name, with counts. Does not: run handlers, so
+that code which does something else with the same types is not noticed; see what came behind the checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import InvalidService
+from deathless.base.limits import Limits
+from deathless.codec.snapshot import Snapshot
+from deathless.execution.author.changes import Gap
+from deathless.execution.author.service import Service
+from deathless.execution.interface.comparison import compare
+from deathless.execution.interface.interface import Interface, encode_interface, interface_of
+from deathless.execution.interface.misfit import Misfit, Tally, merged
+from deathless.execution.migration.determinism import PRINT_BYTES, check_way_back, differences, prints_of
+from deathless.execution.migration.messages import fit_messages, under_way_in, waiting_in
+from deathless.execution.migration.state import Migrator, parted
+from deathless.shell.lock_stores.inspection import Inspection, inspect
+from deathless.shell.operate.upgrading.migration_child import Job, Outcome
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.interface_record import needed
+from deathless.shell.service_code.loading import load_service
+
+CHILD: Final = "deathless.shell.operate.upgrading.migration_child"
+SHOWN_KEYS: Final = 8  # keys whose two results are fetched to be shown
+WAY_BACK_KEYS: Final = 20_000
+TOLD_KEYS: Final = 4096
+Told = Callable[[str], object]
+
+
+class Checked(msgspec.Struct, kw_only=True):
+    """What came of it."""
+
+    from_version: int
+    to_version: int
+    same_code: bool = False  # it is the code that serves
+    compatible: bool = False  # it needs no version of its own
+    misfits: list[Misfit] = []
+    notes: list[Misfit] = []
+    keys: int = 0  # migrated to see
+    lsn: int = 0  # of the newest checkpoint that was looked at; 0: there was none
+
+    @property
+    def fits(self) -> bool:
+        """Nothing is in the way."""
+        return not self.misfits
+
+
+def check_upgrade(
+    configs: Sequence[ReplicaConfig], target: str, *, folder: str | Path = ".", told: Told = str
+) -> Checked:
+    """Check new code against a service.
+
+    Args:
+        configs: of a replica of each shard.
+        target: the new code, as for `load_service`.
+        folder: what a relative path in it is relative to.
+        told: is told how far it is.
+
+    Raises: InvalidArgument where nothing was started; UpgradeRefused where no interface is recorded; InvalidService for
+    the new code.
+    """
+    service = load_service(target, folder, name=configs[0].service)
+    looks = [asyncio.run(inspect(config)) for config in configs]
+    limits = configs[0].make_limits()
+    result: Checked | None = None
+    for look in looks:
+        one = _Shard(look, service, limits, target, str(folder), told).run()
+        result = one if result is None else _both(result, one)
+    assert result is not None, "a service has a shard"
+    return result
+
+
+def _both(one: Checked, other: Checked) -> Checked:
+    """Give what came of two shards: each thing once, counted together."""
+    misfits, notes = Tally(), Tally()
+    for each in (one, other):
+        misfits.extend(each.misfits)
+        notes.extend(each.notes)
+    return msgspec.structs.replace(
+        one,
+        same_code=one.same_code and other.same_code,
+        compatible=one.compatible and other.compatible,
+        misfits=misfits.misfits(),
+        notes=notes.misfits(),
+        keys=one.keys + other.keys,
+        lsn=max(one.lsn, other.lsn),
+    )
+
+
+class _Shard:
+    """The check of one shard."""
+
+    def __init__(
+        self, look: Inspection, service: Service, limits: Limits, target: str, folder: str, told: Told
+    ) -> None:
+        self._look = look
+        self._service = service
+        self._limits = limits
+        self._target = target
+        self._folder = folder
+        self._told = told
+
+    def run(self) -> Checked:
+        """Check all."""
+        config, service = self._look.config, self._service
+        snapshot = self._look.checkpoints.load_newest()
+        before = self._interface(snapshot)
+        parts = describe(service, self._limits, config.sharding)
+        new = interface_of(service, self._limits)
+        under_way = None if snapshot is None else under_way_in(snapshot)
+        compared = compare(before, new, service.declared, under_way=under_way)
+        result = Checked(
+            from_version=before.version,
+            to_version=new.version,
+            same_code=self._written(snapshot) in parts.spellings,
+            compatible=compared.compatible,
+            misfits=compared.misfits,
+            notes=compared.notes,
+            lsn=0 if snapshot is None else int(snapshot.lsn),
+        )
+        if snapshot is None or isinstance(service.declared.way(before.version), Gap) or before.single != new.single:
+            return result
+        counted = self._state(snapshot, before, result)
+        _, waiting, noted = fit_messages(waiting_in(snapshot), service, before)
+        result.misfits = merged(result.misfits, [*counted, *waiting])
+        result.notes = merged(result.notes, noted)
+        result.compatible = result.compatible and not result.misfits  # state may hold what no type tells
+        return result
+
+    def _written(self, snapshot: Snapshot | None) -> bytes:
+        """Give the fingerprint of the code that serves."""
+        head = self._look.view.head
+        if head:
+            return bytes(self._look.reader.routes.cut(head).fingerprint)
+        return b"" if snapshot is None else bytes(snapshot.fingerprint)
+
+    def _interface(self, snapshot: Snapshot | None) -> Interface:
+        return needed(self._look.config.directory, self._written(snapshot))
+
+    def _state(self, snapshot: Snapshot, before: Interface, result: Checked) -> list[Misfit]:
+        """Migrate every key, twice, and see whether it can be undone."""
+        service, config = self._service, self._look.config
+        time_us = snapshot.times.time_us
+        keys, items, _ = parted(snapshot.state)
+        keys.sort()
+        migrator = Migrator(service, before, time_us=time_us, limits=self._limits, shards=config.shards)
+        prints: list[bytes] = []
+        for done, print_ in enumerate(prints_of(migrator, snapshot.state, items, keys)):
+            prints.append(print_)
+            if not done % TOLD_KEYS:
+                self._told(f"{done:,} of {len(keys):,} keys are migrated")
+        result.keys += len(keys)
+        found = migrator.misfits
+        if not migrator.hops or not any(hop.state or hop.maps or hop.key for hop in migrator.hops):
+            return found  # nothing of the author's ran
+        self._told("migrating once more, in another process")
+        job = Job(
+            target=self._target,
+            folder=self._folder,
+            name=service.name,
+            directory=config.directory,
+            lsn=int(snapshot.lsn),
+            before=encode_interface(before),
+            time_us=time_us,
+            limits=config.limits,
+            shards=config.shards,
+        )
+        outcome = _in_another_process(job)
+        differ = [key for key, one, other in zip(keys, prints, _cut(outcome.prints), strict=True) if one != other]
+        if differ:
+            job.only = differ[:SHOWN_KEYS]
+            again = _in_another_process(job)
+            mine = migrator.group([(key, snapshot.state[key]) for key in job.only], items)
+            shown = differences(mine, again.entries, service.state) or [
+                Misfit("MigrationNotDeterministic", service.state.__name__, "a key gives another state each time")
+            ]
+            first = msgspec.structs.replace(shown[0], count=len(differ), of=len(keys))
+            found = [*found, first]
+        else:
+            back = check_way_back(
+                snapshot.state, service, before, time_us=time_us, limits=self._limits, sample=WAY_BACK_KEYS
+            )
+            result.notes += [each for each in back if each.word == "DownLoses"]
+        return found
+
+
+def _cut(prints: bytes) -> list[bytes]:
+    return [prints[at : at + PRINT_BYTES] for at in range(0, len(prints), PRINT_BYTES)]
+
+
+def _in_another_process(job: Job) -> Outcome:
+    """Migrate in a process whose sets have another order.
+
+    Raises: InvalidService with what it said, where it ended without an outcome.
+    """
+    ours = os.environ.get("PYTHONHASHSEED", "0")
+    environment = os.environ | {"PYTHONHASHSEED": "2" if ours == "1" else "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", CHILD],
+        input=msgspec.msgpack.encode(job),
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise InvalidService(f"a migration ended its process with {done.returncode}: {' '.join(last)[:500]}")
+    return msgspec.msgpack.decode(done.stdout, type=Outcome)

@@ -1,0 +1,208 @@
+"""The former code, as the worker of an upgrader has it: a process of its own, told of every confirmed frame.
+
+    start -> BEGIN;  restore, apply -> RESTORE, APPLY (buffered, never waited for);  migrated -> GIVE -> GIVEN
+                                                       -> a thread reads what was given, and migrates it -> done
+
+The thread is there so that heartbeats go on while a large state is migrated: functions of the author run in it that are
+pure, and nothing of the engine.
+
+Guarantees: as the port Former's; a process that ends, or gives up, is told where the state is asked for, and before
+that by `problem`. Does not: run anything of the former code here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
+from deathless.codec import checkpoint
+from deathless.codec.frames import Frame
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.untrusted import read_msgpack
+from deathless.core.client.events import error_of
+from deathless.core.tables.outbox import Outbox
+from deathless.engine.replica.failures import as_ours
+from deathless.execution.snapshot_migration import Migrated
+from deathless.shell.upgrade.former_link import FormerLink
+from deathless.shell.upgrade.migration import told
+from deathless.shell.upgrade.packets import PLACE, Begin, Failed, Kind, Reader, frame_body, packet
+
+WAITING_BYTES_MAX: Final = 1 << 30
+"""So much may wait for the former code, in this process's memory: it falls behind while it writes its state out."""
+
+Look = Callable[[Snapshot], Migrated]
+"""Says what can be made of all that the former code holds. Raises: DeathlessError."""
+
+Answer = Migrated | DeathlessError
+
+
+class FormerProcess(asyncio.Protocol):
+    """One run of it.
+
+    Args:
+        config: of the upgrader's replica, with the former code's module.
+        link: the way to it.
+        seed: of the service.
+        fingerprint: of the former code.
+        scratch: folder for the file in which it gives its state.
+        look: what is made of that.
+    """
+
+    def __init__(
+        self,
+        config: ReplicaConfig,
+        *,
+        link: FormerLink,
+        seed: bytes,
+        fingerprint: bytes,
+        scratch: str,
+        look: Look,
+    ) -> None:
+        self.problem: DeathlessError | None = None  # why it can't go on; None: it does
+        self.stands = 0  # lsn up to which it has run the log, as it said last
+        self._begin = Begin(msgspec.json.encode(config), seed, fingerprint)
+        self._link = link
+        self._path = Path(scratch) / f"upgrade.{os.getpid()}.former"
+        self._look = look
+        self._transport: asyncio.Transport | None = None
+        self._reader = Reader()
+        self._waiting: deque[Callable[[Answer], None]] = deque()  # for what was asked for, in order
+        self._taking: asyncio.Task[None] | None = None  # of what was given; it lives only while somebody holds it
+
+    async def start(self) -> None:
+        """Have the process. Raises: UpgradeCalledOff where there can be none."""
+        self._sweep()
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, sock=await self._link.open())
+        self._send(Kind.BEGIN, msgspec.msgpack.encode(self._begin))
+
+    def _sweep(self) -> None:
+        """Take away what was given to workers that were killed: it is as large as the state."""
+        for path in self._path.parent.glob("upgrade.*.former"):
+            if not Path("/proc", path.name.split(".")[1]).exists():
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End the process."""
+        self._part()
+        self._link.close()
+        self._path.unlink(missing_ok=True)
+
+    # ---- the port ----------------------------------------------------------------------------------------------
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """See Former: it reads the checkpoint itself."""
+        self._send(Kind.RESTORE, PLACE.pack(snapshot.lsn, snapshot.chain))
+
+    def apply(self, frame: Frame) -> None:
+        """See Former. One that lags without an end is given up: what it has not read is this process's memory."""
+        self._send(Kind.APPLY, frame_body(frame))
+        if self.waiting_bytes > WAITING_BYTES_MAX:
+            self._fail(UpgradeCalledOff(f"the former code has {WAITING_BYTES_MAX >> 20} MiB of the log to read yet"))
+            self._part()
+
+    def migrated(self, done: Callable[[Snapshot | DeathlessError], None]) -> None:
+        """See Former."""
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, DeathlessError):
+                done(answer)
+            elif answer.misfits:
+                done(UpgradeRefused(told(answer.misfits)))
+            else:
+                done(answer.snapshot)
+
+        self.tried(answered)
+
+    def tried(self, done: Callable[[Answer], None]) -> None:
+        """Say what would come of the upgrade now: `done` with that, or with why it can't be said."""
+        if self.problem is not None:
+            done(self.problem)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            self._send(Kind.GIVE, str(self._path).encode())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What it was told and has not read yet, bytes."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    # ---- the socket --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no such class
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        try:
+            for kind, body in self._reader.feed(data):
+                self._packet(kind, body)
+        except (DeathlessError, msgspec.MsgspecError) as error:
+            self._fail(UpgradeCalledOff(f"what the former code says can't be read: {error}"))
+            self._part()
+
+    def _packet(self, kind: int, body: bytes) -> None:
+        if kind == Kind.STANDS:
+            self.stands = int.from_bytes(body, "little")
+        elif kind == Kind.GIVEN:
+            self._taking = asyncio.get_running_loop().create_task(self._take())
+        elif kind == Kind.FAILED:
+            failed = read_msgpack(body, Failed)
+            self._fail(error_of(failed.code, failed.text))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        del exc
+        self._transport = None
+        self._fail(UpgradeCalledOff(f"the process of the former code ended; its last words are in {self._link.log}"))
+
+    def _part(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()  # what the process has not read yet, nobody waits for
+
+    def _send(self, kind: Kind, body: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(packet(kind, body))
+
+    def _fail(self, error: DeathlessError) -> None:
+        self.problem = self.problem or error
+        self._finish(self.problem)
+
+    def _finish(self, answer: Answer) -> None:
+        if self._waiting:
+            self._waiting.popleft()(answer)
+        if self.problem is not None:
+            while self._waiting:
+                self._waiting.popleft()(self.problem)
+        elif self._waiting:
+            self._send(Kind.GIVE, str(self._path).encode())
+
+    async def _take(self) -> None:
+        try:
+            self._finish(await asyncio.to_thread(self._make))
+        except DeathlessError as error:
+            self._finish(error)
+        except OSError as error:
+            self._finish(UpgradeCalledOff(f"what the former code gave can't be read: {error}"))
+        except Exception as error:  # noqa: BLE001  who waits is answered, whatever it was (memory, a bug)
+            self._finish(UpgradeCalledOff(f"what the former code gave can't be migrated: {as_ours(error, 'upgrade')}"))
+
+    def _make(self) -> Migrated:
+        with self._path.open("rb") as file:
+
+            def read(offset: int, size: int) -> bytes:
+                return os.pread(file.fileno(), size, offset)
+
+            given = checkpoint.decode(read, Outbox())
+        self._path.unlink(missing_ok=True)
+        return self._look(given)

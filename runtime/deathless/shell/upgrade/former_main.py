@@ -1,0 +1,194 @@
+"""The process of the former code: `python -m deathless.shell.upgrade.former_main FD [CONFIG.json]`.
+
+It runs by the interpreter, and from the sources, that wrote the log, and is told everything by an upgrader (packets).
+It reads one file of the service's folder, the checkpoint that it begins with, and writes one, what it is asked to give;
+it has no lock, no port, and no part in what is decided. The upgrader's config is of its own release, and may be of a
+later one than this: where the former server started this process, the server's config counts in place of it.
+
+Guarantees: it runs the log as a replica does, and gives up at the first difference; it ends with its parent. Does not:
+outlive anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import CorruptCheckpoint, DeathlessError, InvalidArgument, UpgradeRequired
+from deathless.codec import checkpoint
+from deathless.codec.untrusted import read_json, read_msgpack
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.ports import Executor
+from deathless.engine.replica.failures import as_ours
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard
+from deathless.execution.executor import HandlerExecutor
+from deathless.execution.values.failure import FATAL
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.link.config_file import read_config
+from deathless.shell.process.forked import die_with_parent
+from deathless.shell.service_code.code_record import what_differs
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.kept_code import former_spellings, node_name
+from deathless.shell.service_code.loading import load_configured
+from deathless.shell.upgrade.packets import PLACE, Begin, Failed, Kind, Reader, frame_of, packet
+
+READ_BYTES: Final = 1 << 20
+
+
+class FormerCode:
+    """One run of it.
+
+    Args:
+        begin: what it was told first.
+        config: that counts; None: the one that it was told.
+        make: class of the executor.
+    """
+
+    def __init__(
+        self, begin: Begin, config: ReplicaConfig | None = None, make: type[HandlerExecutor] = HandlerExecutor
+    ) -> None:
+        config = config or read_json(begin.config, ReplicaConfig)
+        self._config = config
+        service = load_configured(config)
+        limits = config.make_limits()
+        code = describe(service, limits, config.sharding)
+        if begin.fingerprint not in code.spellings | former_spellings(config.directory, code):
+            told = what_differs(config.directory, begin.fingerprint, code, node_name())
+            raise UpgradeRequired(f"what runs here as the former code is not what wrote the log: {told}")
+        self._fingerprint = begin.fingerprint
+        self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make)
+        self._epoch = 0  # of the last frame
+
+    @property
+    def lsn(self) -> int:
+        """Up to which it has run the log."""
+        return self._shard.place.lsn
+
+    @property
+    def executor(self) -> Executor:
+        """That runs its handlers."""
+        return self._shard.executor
+
+    def restore(self, body: bytes) -> None:
+        """Begin with a checkpoint. Raises: CorruptCheckpoint where it can't be read."""
+        lsn, chain = PLACE.unpack(body)
+        store = CheckpointStore(RealFileSystem(self._config.directory), f"{self._config.owner}.former")
+        snapshot = store.load_at(lsn, chain)
+        if snapshot is None:
+            raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
+        self._shard.restore(snapshot)
+        self._epoch = snapshot.epoch
+
+    def apply(self, body: bytes) -> None:
+        """Run a frame. Raises: Diverged, CorruptFrame, InvalidArgument."""
+        frame = frame_of(body)
+        self._shard.apply(frame)
+        self._epoch = frame.epoch
+
+    def give(self, path: str) -> bytes:
+        """Write everything to a file; gives where that stands. Raises: OSError.
+
+        The service's identity is for the reader to know: it is not in there.
+        """
+        snapshot = self._shard.snapshot(
+            service=self._config.service,
+            service_id=bytes(16),
+            incarnation=0,
+            epoch=self._epoch,
+            fingerprint=self._fingerprint,
+        )
+        with Path(path).open("wb") as file:
+            file.writelines(checkpoint.encode(snapshot))
+        return PLACE.pack(snapshot.lsn, snapshot.chain)
+
+
+class Line:
+    """The socket to the upgrader."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._reader = Reader()
+
+    def packets(self) -> Iterator[list[tuple[int, bytes]]]:
+        """Give what came, piece by piece, until the other end is gone."""
+        while piece := self._socket.recv(READ_BYTES):
+            yield list(self._reader.feed(piece))
+
+    def send(self, kind: int, body: bytes) -> None:
+        """Say something."""
+        self._socket.sendall(packet(kind, body))
+
+    def close(self) -> None:
+        """Be gone: the upgrader takes note."""
+        self._socket.close()
+
+
+def serve(line: Line, config: ReplicaConfig | None = None) -> None:
+    """Do what is said until the upgrader is gone. Raises: DeathlessError, OSError.
+
+    Args:
+        line: to the upgrader.
+        config: see FormerCode.
+    """
+    code: FormerCode | None = None
+    for packets in line.packets():
+        for kind, body in packets:
+            if kind == Kind.BEGIN:
+                code = FormerCode(read_msgpack(body, Begin), config)
+            elif code is None:
+                raise InvalidArgument(f"packet {kind} before BEGIN")
+            elif kind == Kind.RESTORE:
+                code.restore(body)
+            elif kind == Kind.APPLY:
+                code.apply(body)
+            elif kind == Kind.GIVE:
+                line.send(Kind.GIVEN, code.give(body.decode()))
+            else:
+                raise InvalidArgument(f"packet {kind} is not known")
+        if code is not None:
+            line.send(Kind.STANDS, code.lsn.to_bytes(8, "little"))
+
+
+def main() -> int:
+    """Be the process; the arguments are the socket's descriptor, and the path of the config that counts."""
+    die_with_parent()
+    descriptor, *paths = sys.argv[1:]
+    with contextlib.closing(Line(int(descriptor))) as line:
+        return run_told(line, Kind.FAILED, "former code", lambda: serve(line, read_config(paths[0]) if paths else None))
+
+
+def run_told(line: Line, failed: int, where: str, work: Callable[[], None]) -> int:
+    """Work for the other end of a line, which is told why it ends; gives the exit code.
+
+    Args:
+        line: to whoever started this process.
+        failed: kind of the packet that says so.
+        where: it happened, for errors that are none of ours.
+        work: ends once the other end is gone.
+    """
+    try:
+        work()
+    except FATAL:  # of the author's code: nothing is said, as a worker says nothing
+        traceback.print_exc()
+        return 1
+    except Exception as error:  # noqa: BLE001  whatever it was, the other end is told why this process ends
+        ours = as_ours(error, where)
+        if not isinstance(error, (DeathlessError, OSError)):
+            traceback.print_exc()
+        with contextlib.suppress(OSError):
+            line.send(failed, msgspec.msgpack.encode(Failed(ours.code, ours.message)))
+        return ours.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What an upgrader makes of all that the former code held (execution.snapshot_migration decides what fits).
+
+Guarantees: what has no place in the new code is refused by name, with counts. Does not: run in the worker's loop (a
+thread does it, so that heartbeats go on).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deathless.base.config import ReplicaConfig, UpgradeConfig
+from deathless.codec.snapshot import Snapshot
+from deathless.execution.author.service import Service
+from deathless.execution.interface.misfit import Misfit
+from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
+from deathless.shell.service_code.interface_record import needed
+
+SHOWN_MAX: Final = 8  # misfits that a refusal names; the rest are counted
+
+
+class Migration:
+    """Of one upgrade.
+
+    Args:
+        service: with the new code.
+        config: of the replica.
+        upgrade: what it is to make.
+        seed: 32 bytes of the service.
+    """
+
+    def __init__(self, service: Service, config: ReplicaConfig, upgrade: UpgradeConfig, seed: bytes) -> None:
+        self._service = service
+        self._config = config
+        self._upgrade = upgrade
+        self._seed = seed
+
+    def look(self, snapshot: Snapshot) -> Migrated:
+        """Migrate, and say what does not fit. Raises: UpgradeRefused where nobody knows what the former code was."""
+        config, upgrade = self._config, self._upgrade
+        before = needed(config.directory, bytes.fromhex(upgrade.from_fingerprint))
+        return migrate_snapshot(
+            snapshot,
+            self._service,
+            before,
+            limits=config.make_limits(),
+            seed=self._seed,
+            time_us=upgrade.time_us,
+            upgrade=bytes.fromhex(upgrade.id),
+            sharding=config.sharding,
+        )
+
+
+def told(misfits: list[Misfit]) -> str:
+    """Say what does not fit, in one line."""
+    more = f"; and {len(misfits) - SHOWN_MAX} more" if len(misfits) > SHOWN_MAX else ""
+    return "; ".join(each.text for each in misfits[:SHOWN_MAX]) + more

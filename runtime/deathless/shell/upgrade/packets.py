@@ -1,0 +1,117 @@
+"""What an upgrader and the process of the former code say to each other, over a pair of sockets.
+
+    upgrader                                  former code
+    BEGIN (config, seed, fingerprint)  ----->
+    RESTORE (place of a checkpoint)    ----->  reads it from the service's folder
+    APPLY (a confirmed frame)          ----->  runs it, and compares
+                                       <-----  STANDS (lsn), now and then
+    GIVE (a path)                      ----->  writes everything it holds there, as a checkpoint
+                                       <-----  GIVEN (lsn, chain), or FAILED (code, text) at any time, and the end
+
+A packet is u32 length of its body, u8 kind, body, all integers little-endian. Both ends may be of other versions of
+Deathless: what a kind has is never changed, kinds are added.
+
+At a socket of the former server (former_server) 8 bytes stand before the first packet: the hash seed.
+
+Guarantees: what `Reader` gives is whole. Does not: read sockets. May import codec and base.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import InvalidArgument
+from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
+from deathless.codec.frames import Frame
+from deathless.codec.untrusted import read_msgpack
+
+HEAD: Final = struct.Struct("<IB")
+PLACE: Final = struct.Struct("<Q16s")
+BODY_BYTES_MAX: Final = 1 << 30
+
+
+class Kind(enum.IntEnum):
+    """What a packet is."""
+
+    BEGIN = 1
+    RESTORE = 2
+    APPLY = 3
+    GIVE = 4
+    STANDS = 5
+    GIVEN = 6
+    FAILED = 7
+
+
+class Begin(msgspec.Struct, array_like=True, frozen=True):
+    """Whose former code it is, and what it must be."""
+
+    config: bytes  # ReplicaConfig as JSON; `module` and `code` are the former code's; not read at a former server
+    seed: bytes  # 32 bytes of the service
+    fingerprint: bytes  # that it must have
+
+
+class Failed(msgspec.Struct, array_like=True, frozen=True):
+    """Why the process gives up."""
+
+    code: str
+    text: str
+
+
+def packet(kind: int, body: bytes = b"") -> bytes:
+    """Give the bytes of a packet."""
+    return HEAD.pack(len(body), kind) + body
+
+
+def frame_body(frame: Frame) -> bytes:
+    """Give the body of APPLY."""
+    return msgspec.msgpack.encode(tuple(frame))
+
+
+def frame_of(body: bytes) -> Frame:
+    """Take the body of APPLY apart. Raises: InvalidArgument."""
+    try:
+        kind, epoch, first, confirmed, count, incarnation, before, chain, index, payload = read_msgpack(
+            body, tuple[int, int, int, int, int, int, bytes, bytes, int, bytes]
+        )
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"a frame for the former code can't be read: {error}") from None
+    return Frame(
+        kind,
+        Epoch(epoch),
+        Lsn(first),
+        Lsn(confirmed),
+        count,
+        Incarnation(incarnation),
+        ChainHash(before),
+        ChainHash(chain),
+        index,
+        payload,
+    )
+
+
+class Reader:
+    """Puts packets together from pieces."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Take a piece in; gives (kind, body) of each packet that is whole. Raises: InvalidArgument for a long one."""
+        held = self._held
+        held += data
+        at = 0
+        while len(held) - at >= HEAD.size:
+            size, kind = HEAD.unpack_from(held, at)
+            if size > BODY_BYTES_MAX:
+                raise InvalidArgument(f"a packet of {size} bytes, at most {BODY_BYTES_MAX}")
+            if len(held) - at < HEAD.size + size:
+                break
+            at += HEAD.size
+            yield kind, bytes(held[at : at + size])
+            at += size
+        del held[:at]

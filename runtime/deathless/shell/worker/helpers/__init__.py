@@ -1,0 +1,1 @@
+"""Processes beside a worker, which do what it must not wait for; each ends with it."""

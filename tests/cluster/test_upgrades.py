@@ -1,0 +1,82 @@
+"""A service gets other code by a changed spec while it is called, on a real cluster: nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cluster.installed import CALM, LEDGER_IMAGE, MISFIT_IMAGE, OTHER_IMAGE, Lab, Ledger
+from tests.cluster.under_load import called, uids, wait_pods
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+UPGRADE_S = 900.0
+"""Pods are made, fed, rolled one after the other, and go: a slow machine takes its time for each."""
+
+
+def images(ledger: Ledger) -> set[str]:
+    """Images that the replicas' pods run."""
+    found = [ledger.cluster.get("pod", pod.name, ledger.namespace) for pod in ledger.pods()]
+    return {one["image"] for pod in found for one in pod["spec"]["containers"]}
+
+
+def check_whole(ledger: Ledger, image: str) -> None:
+    """Three pods of the StatefulSet's template run that image and nothing beside it."""
+    wait_pods(ledger, 3)
+    status = ledger.get()["status"]
+    assert (status["image"], status["ready"], status["replicas"]) == (image, "3/3", 3)
+    assert images(ledger) == {image}
+    found = ledger.cluster.get("statefulset", ledger.name, ledger.namespace)
+    template = found["spec"]["template"]["metadata"]["labels"]["deathless.dev/template"]
+    pods = [ledger.cluster.get("pod", pod.name, ledger.namespace) for pod in ledger.pods()]
+    assert {pod["metadata"]["labels"]["deathless.dev/template"] for pod in pods} == {template}
+    assert "deathless.dev/upgrading-to" not in found["metadata"]["annotations"]
+
+
+def events(ledger: Ledger) -> list[str]:
+    """Reasons of the service's events."""
+    found = json.loads(ledger.cluster.kubectl("-n", ledger.namespace, "get", "events", "-o", "json"))
+    return [event["reason"] for event in found["items"]]
+
+
+def test_service_under_load_is_upgraded_to_compatible_code(cluster: Lab) -> None:
+    with Ledger(cluster, "upgraded", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:
+            before = ledger.get()["status"]["fingerprint"]
+            ledger.apply(image=OTHER_IMAGE)
+            ledger.wait_told("Progressing", "True", "Upgrading")
+            callers.wait_more()
+            ledger.wait_ready(UPGRADE_S)
+            callers.wait_more()
+        check_whole(ledger, OTHER_IMAGE)
+        assert ledger.get()["status"]["fingerprint"] != before
+        told = events(ledger)
+        assert "UpgradeStarted" in told
+        assert "Upgraded" in told
+
+
+def test_code_that_does_not_fit_is_refused_and_the_old_one_serves_on(cluster: Lab) -> None:
+    with Ledger(cluster, "misfit", limits=CALM, upgradePolicy="Automatic") as ledger:
+        with called(ledger, patient=True) as callers:
+            before = uids(ledger)
+            ledger.apply(image=MISFIT_IMAGE)
+            message = ledger.wait_told("UpgradeRequired", "True", "UpgradeRefused", UPGRADE_S)
+            assert "DL1023" in message
+            wait_pods(ledger, 3)
+            assert uids(ledger) == before, "no pod that serves was touched"
+            callers.wait_more()
+            ledger.apply(image=LEDGER_IMAGE)
+            ledger.wait_told("UpgradeRequired", "False")
+        check_whole(ledger, LEDGER_IMAGE)
+
+
+def test_code_that_waits_for_a_word_is_upgraded_to_once_it_is_given(cluster: Lab) -> None:
+    with Ledger(cluster, "word", limits=CALM, upgradePolicy="Manual") as ledger:
+        with called(ledger, patient=True):
+            ledger.apply(image=OTHER_IMAGE)
+            message = ledger.wait_told("Ready", "False", "OtherFingerprint")
+            word = message.partition("deathless.dev/upgrade=")[2].partition("`")[0]
+            annotate = ("annotate", f"dls/{ledger.name}", f"deathless.dev/upgrade={word}")
+            cluster.kubectl("-n", ledger.namespace, *annotate)
+            ledger.wait_ready(UPGRADE_S)
+        check_whole(ledger, OTHER_IMAGE)

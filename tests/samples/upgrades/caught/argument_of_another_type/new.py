@@ -1,0 +1,18 @@
+"""An amount is a text."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: str) -> float:
+    account.balance += float(amount)
+    return account.balance

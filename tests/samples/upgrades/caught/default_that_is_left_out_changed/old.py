@@ -1,0 +1,19 @@
+"""Open accounts leave their standing out."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct, omit_defaults=True):
+    balance: float = 0.0
+    standing: str = "open"
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    account.balance += amount
+    return account.balance

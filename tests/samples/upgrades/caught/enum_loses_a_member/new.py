@@ -1,0 +1,25 @@
+"""One kind."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from deathless import Context, Service, Struct
+
+
+class Kind(StrEnum):
+    PRIVATE = "private"
+
+
+class Account(Struct):
+    balance: float = 0.0
+    kind: Kind = Kind.PRIVATE
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    account.balance += amount
+    return account.balance

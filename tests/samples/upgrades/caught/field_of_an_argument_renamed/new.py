@@ -1,0 +1,22 @@
+"""An old amount would be read as no cents at all."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+class Money(Struct):
+    cents: int = 0
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, money: Money) -> float:
+    account.balance += money.cents / 100
+    return account.balance

@@ -1,0 +1,22 @@
+"""Money."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+class Money(Struct):
+    amount: float = 0.0
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, money: Money) -> float:
+    account.balance += money.amount
+    return account.balance

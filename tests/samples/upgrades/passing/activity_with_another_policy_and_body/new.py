@@ -1,0 +1,27 @@
+"""Letters, tried more often, and another activity."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    account.balance += amount
+    return account.balance
+
+
+@bank.activity(attempts_max=5, timeout=30.0)
+def send(text: str) -> int:
+    return text.count("")
+
+
+@bank.activity
+def ring(number: str) -> None: ...

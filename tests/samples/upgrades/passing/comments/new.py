@@ -1,0 +1,20 @@
+"""A bank with comments, other local names, and a faster way."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    """Pay in."""
+    more = amount  # as it is
+    account.balance += more
+    return account.balance

@@ -1,0 +1,24 @@
+"""Interest at three."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    account.balance += amount
+    return account.balance
+
+
+@bank.schedule("0 3 * * *", key="alice", name="nightly")
+@bank.handler
+def interest(account: Account, ctx: Context) -> None:
+    account.balance *= 1.01

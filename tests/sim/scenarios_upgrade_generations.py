@@ -1,0 +1,180 @@
+"""Whose generation of the code goes on: replicas of the former one that wake up late, upgraders beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.sim.stage import BUSY, SECOND_US, epoch_of, given_up, make, others_of, primary_of
+from tests.sim.upgrade_stage import (
+    COLLECTING,
+    become,
+    finish_upgrade,
+    follow_suit,
+    generation_of,
+    go,
+    leads,
+    served,
+    stopped_at,
+    upgrade_to,
+    wait_for_all,
+    with_upgrader,
+)
+
+from deathless.base.errors import UpgradeRequired
+from deathless.base.safeguards import Safeguards
+from deathless.codec.frames import parse_segment_name
+from deathless.core import events as ev
+from deathless.simulation.checkers import Violation
+from deathless.simulation.nodes.cluster import Cluster
+from deathless.simulation.nodes.replica_node import ReplicaNode
+
+
+def standby_cut_off_from_the_new_primary(safeguards: Safeguards) -> list[Violation]:
+    """A standby of the former code does not hear the new primary, and meets its epoch in the lock.
+
+    Whom it can't succeed, it must not depose.
+    """
+    cluster = make(safeguards)
+    node = with_upgrader(cluster)
+    standby = next(each for each in others_of(cluster, node) if each is not primary_of(cluster))
+    ways = [(node.name, standby.name), (standby.name, node.name)]
+    for way in ways:
+        cluster.network.hold(*way)
+    if not upgrade_to(cluster, node):
+        return given_up(cluster, "the upgrade is not made")
+    before = epoch_of(cluster)
+    cluster.run_for(4 * SECOND_US)
+    deposed = cluster.last_epoch != before or not leads(cluster, node)
+    for way in ways:
+        cluster.network.heal(*way)
+    cluster.run_for(SECOND_US)
+    return finish_upgrade(cluster, *(["the new primary was deposed"] if deposed else []), generation=2)
+
+
+def standby_ordered_to_take_over_behind_the_commit(safeguards: Safeguards) -> list[Violation]:
+    """A hot standby of the former code is ordered to take over right as head is set: it looks at head's cut first."""
+    cluster = make(safeguards)
+    node = with_upgrader(cluster)
+    standby = next(each for each in others_of(cluster, node) if each is not primary_of(cluster))
+    worker = standby.worker_node
+    assert worker is not None
+    epoch = epoch_of(cluster)
+
+    def order(_node: ReplicaNode) -> None:
+        worker.process.post(lambda: worker.post(ev.TakeoverOrdered(epoch + 1, "as head is set")))
+
+    stopped_at(cluster, node, ("sync_folder", "lock", 1), order)
+    go(cluster)
+    led = cluster.run_until(lambda: leads(cluster, node), 3 * SECOND_US)
+    cluster.run_for(SECOND_US)
+    deposed = led and cluster.last_epoch != epoch + 1
+    extra = ["the new primary was deposed"] if deposed or not led else []
+    return finish_upgrade(cluster, *extra, generation=2)
+
+
+def frozen_through_an_upgrade_and_back(safeguards: Safeguards) -> list[Violation]:
+    """A standby stands still while the service is upgraded and goes back: it wakes up to a log of its own code, whose
+    state is not the one that it holds, and begins again with that.
+    """
+    cluster = make(safeguards)
+    checkpointer = next(w for w in cluster.workers() if w.running.core.role == "checkpointer")
+    checkpointer.process.post(checkpointer.running.take_checkpoint)  # of generation 1; there is none of the third
+    cluster.run_for(SECOND_US // 2)
+    first = with_upgrader(cluster)
+    sleeper = next(each for each in others_of(cluster, first) if each is not primary_of(cluster))
+    sleeper.freeze(supervisor_too=True)
+    if not upgrade_to(cluster, first):
+        return given_up(cluster, "the upgrade is not made")
+    cluster.run_for(SECOND_US // 2)
+    back = with_upgrader(cluster, "u1")
+    if not upgrade_to(cluster, back):
+        return given_up(cluster, "there is no way back")
+    cluster.run_for(SECOND_US)
+    sleeper.thaw()
+    if not wait_for_all(cluster, [sleeper.name]):
+        return given_up(cluster, "who woke up does not run")
+    cluster.run_for(2 * SECOND_US)
+    worker = sleeper.worker_node
+    goes_on = worker is not None and worker.engine is not None and worker.running.place.generation.number == 3
+    extra = [] if goes_on else ["who woke up does not go on with the generation that there is"]
+    if extra:
+        return given_up(cluster, *extra)
+    return finish_upgrade(cluster, generation=3)
+
+
+def two_upgraders_of_the_same_code(safeguards: Safeguards) -> list[Violation]:
+    """Both are ordered to go at once: one makes the upgrade, the other is its standby by itself, and takes over."""
+    cluster = make(safeguards)
+    first, second = with_upgrader(cluster), with_upgrader(cluster, "u1")
+    go(cluster, "u0")
+    go(cluster, "u1")
+    if not cluster.run_until(lambda: leads(cluster, first) or leads(cluster, second), 3 * SECOND_US):
+        return given_up(cluster, "no upgrade is made")
+    cluster.run_for(2 * SECOND_US)
+    leader = primary_of(cluster)
+    before = epoch_of(cluster)
+    leader.kill_both()
+    other = second if leader is first else first
+    taken = cluster.run_until(lambda: cluster.last_epoch > before and leads(cluster, other), 5 * SECOND_US)
+    leader.start()
+    extra = [] if taken else ["the second upgrader does not take over"]
+    return finish_upgrade(cluster, *extra, generation=2)
+
+
+def two_upgraders_to_different_codes(safeguards: Safeguards) -> list[Violation]:
+    """Two are ordered to go at once, to codes that differ: one is made, and the other is refused by name."""
+    cluster = make(safeguards)
+    code = cluster.shared.beside.codes[1]
+    with_upgrader(cluster)
+    other = with_upgrader(cluster, "u1", replace(code, fingerprint=bytes(range(32, 48))))
+    assert other.upgrade is not None
+    other.upgrade.id = b"quite another id"
+    go(cluster, "u0")
+    go(cluster, "u1", other.upgrade.id)
+    if not cluster.run_until(lambda: generation_of(cluster) == 2 if cluster.maybe_primary() else False, 3 * SECOND_US):
+        return given_up(cluster, "no upgrade is made")
+    cluster.run_for(3 * SECOND_US)
+    supervisor = other.supervisor_node
+    said = "" if supervisor is None else supervisor.machine.report.condition
+    extra = [] if said == UpgradeRequired.code else [f"the other one says {said!r}"]
+    become(other, code)
+    return finish_upgrade(cluster, *extra, generation=2)
+
+
+def upgrader_of_a_generation_that_is_over(safeguards: Safeguards) -> list[Violation]:
+    """An upgrader stands still while another makes the upgrade and the service goes back: it makes no third."""
+    return _of_a_generation_that_is_over(safeguards)
+
+
+def upgrader_of_a_generation_that_was_collected(safeguards: Safeguards) -> list[Violation]:
+    """The same, and the log that it was reading is gone: a checkpoint of its former code is still none for it."""
+    return _of_a_generation_that_is_over(safeguards, collected=True)
+
+
+def _of_a_generation_that_is_over(safeguards: Safeguards, *, collected: bool = False) -> list[Violation]:
+    cluster = (
+        make(safeguards, limits=COLLECTING, workload=replace(BUSY, requests=300)) if collected else make(safeguards)
+    )
+    first, late = with_upgrader(cluster), with_upgrader(cluster, "u1")
+    late.freeze(supervisor_too=True)
+    if not upgrade_to(cluster, first):
+        return given_up(cluster, "the upgrade is not made")
+    cluster.run_for(SECOND_US // 2)
+    back = with_upgrader(cluster, "u2")
+    if not upgrade_to(cluster, back):
+        return given_up(cluster, "there is no way back")
+    follow_suit(cluster)
+    if collected and not cluster.run_until(lambda: _first_epoch(cluster) > 2, 10 * SECOND_US):
+        return given_up(cluster, "the log of the first generation is not collected")
+    late.thaw()
+    cluster.run_for(2 * SECOND_US)
+    go(cluster, "u1")
+    cluster.run_for(2 * SECOND_US)
+    extra = [] if served(cluster) and generation_of(cluster) == 3 else ["it upgraded what is over"]
+    return finish_upgrade(cluster, *extra, generation=3)
+
+
+def _first_epoch(cluster: Cluster) -> int:
+    """The oldest epoch of which a file stands."""
+    names = (parse_segment_name(name) for name in cluster.disk.folders["log"].entries)
+    return min(place[0] for place in names if place is not None)

@@ -1,0 +1,97 @@
+"""An interface: its bytes, its hash, and bytes of strangers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deathless import Context, Service, Struct
+from deathless.base.errors import InvalidConfig
+from deathless.base.limits import Limits
+from deathless.execution.interface.interface import (
+    FORMAT,
+    Interface,
+    decode_interface,
+    encode_interface,
+    interface_from_json,
+    interface_hash,
+    interface_of,
+)
+
+
+def service(*, name: str = "Account", version: int = 1, reverse: bool = False, more: bool = False) -> Service:
+    """A service whose class has this name."""
+    state = msgspec.defstruct(name, [("n", int, 0), ("tags", set[str], msgspec.field(default_factory=set))])
+    made = Service("bank", state=state, version=version)
+
+    def put(account: Struct, ctx: Context, a: int, b: str = "") -> int:
+        return a
+
+    def take(account: Struct, ctx: Context) -> None: ...
+
+    for function in (take, put) if reverse else (put, take):
+        made.handler(function)
+    if more:
+        made.handler(name="third")(take)
+    return made
+
+
+def of(made: Service) -> Interface:
+    return interface_of(made, Limits())
+
+
+def test_the_order_of_handlers_means_nothing() -> None:
+    assert encode_interface(of(service())) == encode_interface(of(service(reverse=True)))
+
+
+def test_the_hash_is_of_what_bytes_depend_on() -> None:
+    plain = interface_hash(of(service()))
+    assert len(plain) == 16
+    assert interface_hash(of(service(name="Customer"))) == plain
+    assert interface_hash(of(service(more=True))) != plain
+    assert interface_hash(of(service(version=2))) != plain
+    assert interface_hash(interface_of(service(), Limits(key_bytes_max=100))) != plain
+
+
+def test_bytes_are_the_same_in_a_process_with_another_hash_seed() -> None:
+    code = (
+        "from tests.unit.deathless.execution.interface.test_interface import encode_interface, of, service\n"
+        "import sys; sys.stdout.buffer.write(encode_interface(of(service())))"
+    )
+    given_ = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert given_ == {encode_interface(of(service()))}
+
+
+def test_a_later_format_is_refused() -> None:
+    later = msgspec.structs.replace(of(service()), format=FORMAT + 1)
+    with pytest.raises(InvalidConfig, match="has format 2"):
+        decode_interface(encode_interface(later))
+
+
+@given(st.binary(max_size=40), st.integers(min_value=0))
+def test_bytes_of_strangers_are_read_or_refused(data: bytes, place: int) -> None:
+    good = encode_interface(of(service()))
+    at = place % len(good)
+    for hostile in (data, good[:at], good[:at] + data + good[at + len(data) :]):
+        try:
+            found = decode_interface(hostile)
+        except InvalidConfig:
+            continue
+        assert decode_interface(encode_interface(found)) == found
+
+
+def test_a_class_that_is_not_there_is_refused() -> None:
+    broken = msgspec.structs.replace(of(service()), classes=())
+    with pytest.raises(InvalidConfig, match="broken"):
+        interface_from_json(msgspec.json.encode(broken))

@@ -1,0 +1,37 @@
+"""What is waited for of a rehearsal's processes; on real logs tests/process/test_cli_rehearse.py runs it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deathless.shell.operate.upgrading import rehearsal as module
+from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded
+from deathless.shell.operate.upgrading.rehearsal_child import Word
+
+
+@pytest.fixture(name="silent")
+def silent_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """A process that never says a word."""
+    (tmp_path / "silent_child.py").write_text("import signal\nsignal.pause()\n")
+    monkeypatch.setattr(module, "MODULE", "silent_child")
+    with (tmp_path / "file").open("wb") as file:
+        child = Child(sys.executable, {**os.environ, "PYTHONPATH": str(tmp_path)}, file.fileno())
+        yield child
+        child.close()
+
+
+def test_a_turn_that_does_not_end_is_ended(silent: Child) -> None:
+    with pytest.raises(ChildEnded):
+        silent.hear(Word.JUDGED, 0.01)
+    assert silent.ended() == "nothing ended for 0.01 s"
+    assert silent._process.wait(30) < 0
+
+
+def test_a_process_that_ends_says_how(silent: Child) -> None:
+    silent._process.kill()
+    with pytest.raises(ChildEnded):
+        silent.hear(Word.JUDGED, 30.0)
+    assert silent.ended() == "it was ended by signal 9"

@@ -1,0 +1,53 @@
+"""Code is described by a process of its own, whatever that code does at its import."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import Internal, InvalidConfig, InvalidService
+from deathless.base.limits import Limits
+from deathless.shell.service_code.code_process import describe_code_of
+from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.loading import load_service
+
+TEXT = """
+import sys
+from deathless import Context, Service, Struct
+class Purse(Struct):
+    total: int = 0
+purse = Service("purse", state=Purse)
+print("nobody reads this")
+"""
+
+
+def config(folder: Path, text: str, **more: object) -> ReplicaConfig:
+    path = folder / "described_purse.py"
+    path.write_text(text)
+    fields = {"service": "purse", "module": f"{path}:purse", "directory": str(folder), "replica": "r0", **more}
+    return ReplicaConfig(**fields)  # type: ignore[arg-type]  # fields of several types
+
+
+def test_it_gives_what_this_process_would_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wanted = config(tmp_path, TEXT)
+    found = describe_code_of(wanted, dict(os.environ))
+    ours = describe(load_service(wanted.module), Limits())
+    assert (found.fingerprint, found.spellings) == (ours.fingerprint, ours.spellings)
+    assert found.files == {name: Path(path) for name, path in ours.files.items()}
+
+
+def test_what_loading_raises_comes_back_with_its_advice(tmp_path: Path) -> None:
+    with pytest.raises(InvalidService, match="described_purse"):
+        describe_code_of(config(tmp_path, "raise ValueError('broken')\n"), dict(os.environ))
+    with pytest.raises(InvalidConfig) as caught:
+        describe_code_of(config(tmp_path, TEXT, limits={"nothing": 1}), dict(os.environ))
+    assert (caught.value.message, caught.value.advice) == ("limits.nothing is not known", InvalidConfig.remedy)
+
+
+def test_a_process_that_says_nothing_is_a_bug_that_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Internal, match="ended with 7, and said nothing"):
+        describe_code_of(config(tmp_path, "import os\nos._exit(7)\n"), dict(os.environ))

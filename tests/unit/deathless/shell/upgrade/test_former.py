@@ -1,0 +1,235 @@
+"""The former code's process, a real one: what it is told, what it gives, and what becomes of whoever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+from tests.unit.deathless.shell.upgrade_bench import (
+    LIMITS,
+    SEED,
+    Former,
+    former_code,
+    migrated,
+    new_code,
+    process_of,
+    tried,
+)
+
+from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
+from deathless.codec.snapshot import Snapshot
+from deathless.engine.shard.assembly import open_shard
+from deathless.execution.snapshot_migration import Migrated
+from deathless.shell.upgrade import former as former_module
+from deathless.shell.upgrade.former import FormerProcess
+from deathless.shell.upgrade.packets import Kind, packet
+
+__all__ = ["former_code"]
+
+
+def test_the_new_code_goes_on_with_what_the_former_code_holds(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        for frame in (former_code.frame(), former_code.frame(3, 4)):
+            former.apply(frame)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot)
+        held = former_code.snapshot()
+        assert (given.lsn, given.chain, given.sessions) == (held.lsn, held.chain, held.sessions)
+        shard = open_shard(new_code(), LIMITS, SEED)
+        shard.restore(given)
+        assert given.state == {b"ann": b"\x81\xa5cents\xcd\x02\xbc"}
+        while former.stands < held.lsn:  # noqa: ASYNC110  gives way, does not sleep
+            await asyncio.sleep(0)
+        assert former.problem is None
+
+    former_code.run(former_code.process(), work)
+
+
+def test_it_begins_with_a_checkpoint_and_is_asked_several_times_in_a_row(former_code: Former) -> None:
+    former_code.frame()
+    former_code.frame(5)
+    snapshot = former_code.checkpoint()
+
+    async def work(former: FormerProcess) -> None:
+        former.restore(snapshot)
+        first, second = asyncio.create_task(tried(former)), asyncio.create_task(tried(former))
+        await asyncio.sleep(0)
+        former.apply(former_code.frame(6))
+        third = await tried(former)
+        found = [await first, await second, third]
+        made = [each for each in found if isinstance(each, Migrated)]
+        assert len(made) == 3, found
+        assert [each.misfits for each in made] == [[], [], []]
+        assert [each.keys for each in made] == [1, 1, 1]
+        assert made[-1].snapshot.lsn == snapshot.lsn + 1
+        assert made[0].snapshot.lsn <= made[1].snapshot.lsn <= made[2].snapshot.lsn
+
+    former_code.run(former_code.process(), work)
+
+
+def test_what_does_not_fit_is_refused_by_name_and_it_goes_on(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        former.apply(former_code.frame())
+        former.apply(former_code.frame(1))
+        refused = await migrated(former)
+        assert isinstance(refused, UpgradeRefused)
+        assert "FieldDropped: Purse.total" in refused.message
+        looked = await tried(former)
+        assert isinstance(looked, Migrated)
+        assert [each.word for each in looked.misfits] == ["FieldDropped"]
+        assert former.problem is None
+
+    former_code.run(former_code.process(new_code(migrates=False)), work)
+
+
+def test_a_process_that_is_killed_answers_whoever_waits_and_whoever_asks_later(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        process = process_of(former)
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        waiting = [asyncio.create_task(tried(former)) for _ in range(3)]
+        await asyncio.sleep(0)
+        process.kill()
+        found = [await each for each in waiting]
+        assert all(isinstance(each, UpgradeCalledOff) for each in found)
+        assert "ended" in str(former.problem)
+        assert isinstance(await migrated(former), UpgradeCalledOff)
+        former.apply(former_code.frame())
+        assert former.waiting_bytes == 0, "nobody is told any more"
+
+    former_code.run(former_code.process(), work)
+
+
+async def problem_of(former: FormerProcess) -> DeathlessError:
+    while former.problem is None:  # noqa: ASYNC110  gives way, does not sleep
+        await asyncio.sleep(0)
+    return former.problem
+
+
+def test_a_broken_invariant_is_told_before_it_ends(former_code: Former) -> None:
+    frame = former_code.frame()
+    lied = former_code.frame(1)._replace(payload=former_code.frame(2).payload)
+
+    async def work(former: FormerProcess) -> None:
+        former.apply(frame)
+        former.apply(lied)
+        problem = await problem_of(former)
+        assert (problem.code, "seq 2 is not the next" in problem.message) == ("DL9001", True), problem
+        assert await tried(former) is problem
+
+    former_code.run(former_code.process(), work)
+
+
+def test_a_process_that_lags_without_an_end_is_given_up(former_code: Former, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former_module, "WAITING_BYTES_MAX", -1)
+    frame = former_code.frame()
+
+    async def work(former: FormerProcess) -> None:
+        former.apply(frame)
+        problem = former.problem
+        assert isinstance(problem, UpgradeCalledOff)
+        assert "MiB of the log to read yet" in problem.message
+        assert await tried(former) is problem
+
+    former_code.run(former_code.process(), work)
+
+
+def test_code_that_computes_something_else_is_found_by_its_digests(former_code: Former) -> None:
+    text = (former_code.tmp_path / "log" / "code" / former_code.upgrade.code / "files" / "purse_service.py").read_text()
+    other_folder = former_code.tmp_path / "other"
+    other_folder.mkdir()
+    other = Former(other_folder, text.replace("RATE = 1", "RATE = 2"))
+
+    async def work(former: FormerProcess) -> None:
+        former.apply(other.frame())
+        former.apply(other.frame(1))
+        problem = await problem_of(former)
+        assert (problem.code, "handler 'add' for key 'ann'" in problem.message) == ("DL4008", True), problem
+
+    former_code.run(former_code.process(), work)
+
+
+def test_a_checkpoint_that_is_gone_is_told(former_code: Former) -> None:
+    former_code.frame()
+    snapshot = former_code.snapshot()
+
+    async def work(former: FormerProcess) -> None:
+        former.restore(snapshot)
+        assert "the checkpoint at lsn 1 is gone" in str(await problem_of(former))
+
+    former_code.run(former_code.process(), work)
+
+
+def test_code_that_is_not_what_wrote_the_log_runs_nothing(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        assert "is not what wrote the log" in str(await problem_of(former))
+
+    former_code.run(former_code.process(fingerprint=b"x" * 16), work)
+
+
+@pytest.mark.parametrize("interpreter", ["/nowhere/python3", "/"])
+def test_an_interpreter_that_is_missing_is_told_and_leaves_nothing(former_code: Former, interpreter: str) -> None:
+    former = former_code.process(interpreter=interpreter)
+
+    async def main() -> None:
+        with pytest.raises(UpgradeCalledOff, match="can't be started"):
+            await former.start()
+        former.apply(former_code.frame())
+        former.close()
+
+    asyncio.run(main())
+    assert list(former_code.scratch.iterdir()) == []
+
+
+def test_an_interpreter_that_is_no_such_program_is_told(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        assert isinstance(await tried(former), UpgradeCalledOff)
+
+    former_code.run(former_code.process(interpreter="/bin/true"), work)
+
+
+def test_whatever_migrating_meets_whoever_waits_is_answered(former_code: Former) -> None:
+    def look(_: Snapshot) -> Migrated:
+        raise MemoryError
+
+    async def work(former: FormerProcess) -> None:
+        for _ in range(2):
+            found = await tried(former)
+            assert isinstance(found, UpgradeCalledOff)
+            assert "can't be migrated" in found.message
+
+    former_code.run(former_code.process(look=look), work)
+
+
+def test_what_was_given_to_workers_that_were_killed_is_taken_away(former_code: Former) -> None:
+    left, lives = former_code.scratch / "upgrade.4194305.former", former_code.scratch / "upgrade.1.former"
+    left.touch()
+    lives.touch()
+
+    async def work(former: FormerProcess) -> None:
+        assert (left.exists(), lives.exists()) == (False, True)
+        lives.unlink()
+        assert isinstance(await tried(former), Migrated)
+
+    former_code.run(former_code.process(), work)
+
+
+def test_what_was_given_and_is_gone_is_told(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        former.data_received(packet(Kind.GIVEN, bytes(24)))
+        waiting = asyncio.create_task(tried(former))
+        await asyncio.sleep(0)
+        found = await waiting
+        assert isinstance(found, (Migrated, UpgradeCalledOff))
+
+    former_code.run(former_code.process(), work)
+
+
+def test_bytes_that_are_no_packets_end_the_line(former_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        former.data_received(packet(Kind.FAILED, b"\xc1"))
+        assert isinstance(await tried(former), DeathlessError)
+        assert "can't be read" in str(former.problem)
+
+    former_code.run(former_code.process(), work)

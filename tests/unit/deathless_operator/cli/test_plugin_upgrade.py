@@ -1,0 +1,100 @@
+"""`kubectl deathless upgrade` against a small API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.deathless_operator.cli.plugin_world import PODS, SERVICES, ApiServer, api_server, put_bank
+
+from deathless_operator.cli import plugin
+from deathless_operator.model import names
+
+SETS = "/apis/apps/v1/namespaces/ns/statefulsets"
+OTHER = "bb" * 16
+
+
+@pytest.fixture(name="server")
+def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    with api_server(tmp_path) as (server, kubeconfig):
+        monkeypatch.setenv("KUBECONFIG", kubeconfig)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        put_bank(server)
+        found = server.objects[f"{SERVICES}/bank"]
+        found["spec"] |= {"image": "bank:2", "upgradePolicy": "Manual"}
+        found["status"] |= {"image": "bank:1", "module": "bank:bank", "fingerprint": "aa" * 16}
+        yield server
+
+
+def put_ended(server: ApiServer, name: str, purpose: str, message: str, code: int = 0) -> None:
+    """Store a pod that has ended."""
+    labels = {names.LABEL_SERVICE: "bank", names.LABEL_PURPOSE: purpose}
+    ended = {"exitCode": code, "message": message}
+    status = {"phase": "Failed", "containerStatuses": [{"name": purpose, "state": {"terminated": ended}}]}
+    metadata = {"labels": labels, "annotations": {names.ATTEMPT_ANNOTATION: "2"}}
+    server.put(f"{PODS}/{name}", metadata=metadata, spec={}, status=status)
+
+
+def told(server: ApiServer, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """What the command prints as JSON."""
+    assert plugin.main(["upgrade", "bank", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_command_shows_what_would_be_upgraded_to(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_ended(server, "bank-check-1", "check", json.dumps({"fingerprint": OTHER}))
+    put_ended(server, "bank-upgrade-1", "upgrade", "DL1022 called off\n", 75)
+    found = told(server, capsys)
+    assert (found["image"], found["wantedImage"], found["wantedFingerprint"]) == ("bank:1", "bank:2", OTHER)
+    assert (found["policy"], found["askedFor"]) == ("Manual", False)
+    (driver,) = found["drivers"]
+    assert (driver["pod"], driver["attempt"], driver["message"]) == ("bank-upgrade-1", "2", "DL1022 called off")
+    assert plugin.main(["upgrade", "bank"]) == 0
+    shown = capsys.readouterr().out
+    assert f"wanted  bank:2 bank:bank ({OTHER[:12]}), policy Manual" in shown
+    assert "attempt 2, Failed DL1022 called off" in shown
+    assert not [asked for asked in server.asked if asked[0] == "PATCH"]
+
+
+def test_go_writes_the_word_for_that_code(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_ended(server, "bank-check-1", "check", json.dumps({"fingerprint": OTHER}))
+    assert plugin.main(["upgrade", "bank", "--go"]) == 0
+    assert "without --go shows how far it is" in capsys.readouterr().out
+    assert server.objects[f"{SERVICES}/bank"]["metadata"]["annotations"] == {names.UPGRADE_ANNOTATION: OTHER}
+    assert told(server, capsys)["askedFor"] is True
+
+
+@pytest.mark.parametrize(
+    "note", ["", "{", json.dumps({"image": "x", "module": "y", "fingerprint": "z", "replicas": 3})]
+)
+def test_go_without_other_code_is_refused(server: ApiServer, capsys: pytest.CaptureFixture[str], note: str) -> None:
+    server.put(f"{SETS}/bank", metadata={"annotations": {names.UPGRADING_TO_ANNOTATION: note}})
+    put_ended(server, "bank-check-1", "check", "DL3013 no such module", 78)
+    assert plugin.main(["upgrade", "bank", "--go"]) == 64
+    assert "wait until UpgradeRequired is True" in capsys.readouterr().err
+    assert plugin.main(["upgrade", "bank"]) == 0
+    assert "wanted  the code that serves" in capsys.readouterr().out
+
+
+def test_code_of_an_upgrade_under_way_is_known_without_its_check_pod(
+    server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = {"image": "bank:2", "module": "bank:bank", "fingerprint": OTHER, "replicas": 3}
+    server.put(f"{SETS}/bank", metadata={"annotations": {names.UPGRADING_TO_ANNOTATION: json.dumps(note)}})
+    server.objects[f"{SERVICES}/bank"]["status"]["conditions"].append(
+        {"type": "Progressing", "status": "True", "reason": "Upgrading", "message": "pods start"}
+    )
+    assert told(server, capsys)["wantedFingerprint"] == OTHER
+    assert plugin.main(["upgrade", "bank"]) == 0
+    assert "Upgrading: pods start" in capsys.readouterr().out
+
+
+def test_service_whose_spec_can_not_be_read_shows_what_serves(
+    server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.objects[f"{SERVICES}/bank"]["spec"] = {"replicas": "many"}
+    found = told(server, capsys)
+    assert (found["wantedImage"], found["policy"], found["fingerprint"]) == ("", "", "aa" * 16)
