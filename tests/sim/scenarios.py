@@ -42,6 +42,7 @@ from tests.sim.scenarios_rollback import (
     directory_put_back_with_its_lock,
     killed_again_and_again,
     log_put_back_after_a_power_cut,
+    log_put_back_after_a_successor_ended,
     log_put_back_after_an_orderly_stop,
 )
 from tests.sim.scenarios_services import (
@@ -186,6 +187,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rotten end with all dead": rotten_end_with_all_dead,
     "log put back after a power cut": log_put_back_after_a_power_cut,
     "log put back after an orderly stop": log_put_back_after_an_orderly_stop,
+    "log put back after a stop whose successor ended": log_put_back_after_a_successor_ended,
     "directory put back with its lock": directory_put_back_with_its_lock,
     "all killed again and again": killed_again_and_again,
     "missing rolled file": missing_rolled_file,

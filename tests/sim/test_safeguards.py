@@ -31,6 +31,7 @@ SHOWN = (
     ("judge_tail_by_bytes", "rotten end with all dead", "scenario"),
     ("witness_checked", "directory put back with its lock", "scenario"),
     ("witness_at_stop", "log put back after an orderly stop", "scenario"),
+    ("witness_before_handover", "log put back after a stop whose successor ended", "scenario"),
     ("confirmed_only", "a reader of unconfirmed frames", "stopped"),
     ("check_confirmed_end", "rotten frame behind a laggard", "scenario"),
     # Takeover.

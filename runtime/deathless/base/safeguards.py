@@ -83,6 +83,7 @@ class Safeguards:
     witness_of_confirmed: bool = True  # a witness names what is confirmed, never what is synced alone
     witness_of_unknown_incarnation: bool = True  # a point of an incarnation that nobody gave up is refused
     witness_at_stop: bool = True  # an orderly stop writes the lock store's witness in the transaction that releases
+    witness_before_handover: bool = True  # the lock store hears of the last confirmed place before a successor is told
     witness_guarded: bool = True  # the lock store's witness is written only while the lock is one's own
     witness_own_revision: bool = True  # and only over what this holder wrote or read there itself
 

@@ -225,6 +225,12 @@ class TellRole(msgspec.Struct, frozen=True):
     reason: str
 
 
+class StoreConfirmed(msgspec.Struct, frozen=True):
+    """Have the lock store hear of the last confirmed place, where it keeps one. Answered by ConfirmedStored."""
+
+    lsn: int
+
+
 class ReleaseLock(msgspec.Struct, frozen=True):
     """Give the lock up at an orderly stop."""
 
@@ -272,6 +278,7 @@ Effect = (
     | ListCheckpoints
     | Collect
     | TellRole
+    | StoreConfirmed
     | ReleaseLock
     | StopReplica
 )

@@ -388,6 +388,12 @@ class CheckpointVerified(msgspec.Struct, frozen=True):
     good: bool
 
 
+class ConfirmedStored(msgspec.Struct, frozen=True):
+    """The lock store knows that everything up to `lsn` is confirmed, or keeps no such place, or we were deposed."""
+
+    lsn: int
+
+
 class CheckpointsFound(msgspec.Struct, frozen=True):
     """Lsns of the verified checkpoints of this log's history, in the directory that all replicas share."""
 
@@ -431,6 +437,7 @@ RareForPrimary = (
     | ClockTold
     | SwitchoverOrdered
     | StopOrdered
+    | ConfirmedStored
     | DeathsReported
     | CheckpointWritten
     | CheckpointAnnounced
@@ -501,6 +508,7 @@ Event = (
     | TakeoverOrdered
     | SwitchoverOrdered
     | StopOrdered
+    | ConfirmedStored
     | PrimarySeen
     | DeathsReported
     | CheckpointWritten

@@ -18,8 +18,11 @@ HANDING_OVER and ALONE admit nothing (the clients send it again to whoever comes
 releases nothing, ever. A stop during a switchover goes on with that switchover. Should the target die between HANDOVER
 and its takeover, this process is gone as well: the detectors of the others see to it (design 0003, "Detection").
 
-Does not: know frames or activities; its owner says when it is drained, and how many are waited for. Imports core and
-base.
+Before the target hears of it, the lock store hears of the last confirmed place (design 0013). The target writes its own
+there only once it leads; where all are stopped it may end before that, with the lock, and the store then refuses ours.
+
+Does not: know frames or activities; its owner says when it is drained, and how many are waited for. Imports core, codec
+and base.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from deathless.base.errors import Deposed
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.wire import Handover, Type, struct_packet
+from deathless.core.effects import Effect, Send, StopReplica, StoreConfirmed
 from deathless.core.events import Conn, SwitchoverOrdered
 from deathless.core.primary.stream import Stream
 
@@ -48,15 +55,19 @@ class Departure:
 
     Args:
         wait_s: how long it waits at most for activities that must run at most once; 0: it does not.
+        safeguards: all on, but in tests.
     """
 
-    def __init__(self, wait_s: float) -> None:
+    def __init__(self, wait_s: float, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
         self.stage = Stage.STAYING
         self.serving = True  # what clients and peers send is taken in. Invariant: exactly while STAYING or WAITING
         self.target = ""  # replica that takes over. Invariant: set while HANDING_OVER
         self.upgrade = b""  # id of the upgrade that the target makes; empty: none
         self.failed: tuple[Conn, int, str] | None = None  # connection, request, why; to be told to who asked
         self._wait_s = wait_s
+        self._safeguards = safeguards
+        self._storing = -1  # place that the lock store was asked to hear of, in this stage
+        self._stored = -1  # and the last that it heard of
         self._wanted = ""  # replica that the order names; empty: the best
         self._stopping = False  # calling off means going alone
         self._asked: tuple[Conn, int] | None = None  # who ordered the switchover; None: a stop
@@ -122,7 +133,7 @@ class Departure:
             self._call_off(why)
             return
         self.enter(Stage.HANDING_OVER)
-        self._deadline = now + HANDOVER_MAX_S
+        self._deadline, self._storing = now + HANDOVER_MAX_S, -1
 
     def follower_lost(self, replica: str) -> None:
         """A follower's connection ended."""
@@ -132,7 +143,29 @@ class Departure:
     def timer_fired(self, now: float) -> None:
         """Call a switchover off that takes too long."""
         if self.stage is Stage.HANDING_OVER and self._deadline is not None and now >= self._deadline:
-            self._call_off("the target did not catch up in time")
+            behind = "the target did not catch up" if self._storing < 0 else "the lock store did not answer"
+            self._call_off(f"{behind} in time")
+
+    def confirmed_stored(self, lsn: int) -> None:
+        """The lock store heard of a place."""
+        self._stored = max(self._stored, lsn)
+
+    def hand_over(self, conn: Conn, epoch: int, lsn: int) -> list[Effect]:
+        """Go, in favour of the target, which has everything; once the lock store has heard where we end.
+
+        Args:
+            conn: the target's connection.
+            epoch: ours.
+            lsn: the last confirmed, of a primary that is drained.
+        """
+        if self._stored < lsn and self._safeguards.witness_before_handover:
+            asked, self._storing = self._storing, lsn
+            return [] if asked == lsn else [StoreConfirmed(lsn)]
+        self.gone()
+        return [
+            Send(conn, struct_packet(Type.HANDOVER, Handover(epoch, lsn, self.upgrade))),
+            StopReplica(Deposed(f"handed over to {self.target}", remedy=""), self.target),
+        ]
 
     def deadline(self) -> float | None:
         """When timer_fired, and look, are due; None: never."""

@@ -43,7 +43,7 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import NEVER, Times
 from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import RECORDS_WITH_TURNS, encode_rebased, encode_time
-from deathless.codec.wire import Batch, Follow, Handover, Type, struct_packet
+from deathless.codec.wire import Batch, Follow
 from deathless.core.effects import (
     Collect,
     Effect,
@@ -172,7 +172,7 @@ class Primary:
             deaths=deaths,
             activity_processes=activity_processes,
         )
-        self.departure = Departure(limits.handover_wait_s if safeguards.wait_for_once else 0.0)
+        self.departure = Departure(limits.handover_wait_s if safeguards.wait_for_once else 0.0, safeguards)
         self._due = tables.due
         self._outbox = tables.outbox
         self._undelivered = tables.undelivered
@@ -700,6 +700,11 @@ class Primary:
         self.departure.stop_ordered(now, at_once=at_once)
         return [*self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
+    def confirmed_stored(self, lsn: int, now: float) -> list[Effect]:
+        """The lock store heard of a place: the successor may hear of it too."""
+        self.departure.confirmed_stored(lsn)
+        return self._maybe_hand_over(now)
+
     def close(self) -> None:
         """Nothing leaves this process any more."""
         self.departure.gone()
@@ -737,12 +742,7 @@ class Primary:
         found = self.stream.find(departure.target)
         if found is None or not found[1].streaming or found[1].applied_lsn < self.confirmed_lsn:
             return effects
-        departure.gone()
-        return [
-            *effects,
-            Send(found[0], struct_packet(Type.HANDOVER, Handover(self.epoch, self.confirmed_lsn, departure.upgrade))),
-            StopReplica(Deposed(f"handed over to {departure.target}", remedy=""), departure.target),
-        ]
+        return [*effects, *departure.hand_over(found[0], self.epoch, self.confirmed_lsn)]
 
     # ---- for others ------------------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ from deathless.core.events import (
     CheckpointVerified,
     CheckpointWritten,
     ClockTold,
+    ConfirmedStored,
     Conn,
     ConnectionLost,
     ConnectionOpened,
@@ -357,6 +358,8 @@ class Replica:
             case StopOrdered(at_once):
                 self._stopping = True
                 return primary.stop_ordered(now, wall_us, at_once=at_once)
+            case ConfirmedStored(lsn):
+                return primary.confirmed_stored(lsn, now)
             case DeathsReported():
                 self._deaths_reported(event, now)
                 self._forget_completed()
@@ -575,7 +578,7 @@ class Replica:
             case (
                 AppliedReceived() | BuffersDrained() | FrameSynced() | ControlRefused() | SpaceRefused() | SpaceFound()
                 | SwitchoverOrdered() | CheckpointAnnounced() | CheckpointVerified() | DivergenceReported() | Failed()
-                | CheckpointsFound()
+                | CheckpointsFound() | ConfirmedStored()
                 | PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded() | MachineSlept()
                 | ClockTold()
             ):  # fmt: skip

@@ -325,7 +325,8 @@ class ReplicaEngine:
                 self.outside.process.end(error, successor)
             case (
                 fx.ReadLock() | fx.TakeLock() | fx.LinkSeals() | fx.ReadTail() | fx.Migrate() | fx.WriteCut()
-                | fx.SetHead() | fx.RemoveUnread() | fx.ApplyCopies() | fx.ReleaseLock()
+                | fx.SetHead() | fx.RemoveUnread() | fx.ApplyCopies()
+                | fx.StoreConfirmed() | fx.ReleaseLock()
             ):  # fmt: skip
                 self.takeover.perform(effect)
             case fx.Recover():

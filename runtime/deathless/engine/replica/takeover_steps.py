@@ -111,6 +111,10 @@ class TakeoverSteps:
                 remove(self._log.remove_unread)
             case fx.ApplyCopies():
                 self._apply_copies()
+            case fx.StoreConfirmed(lsn):
+                leading = self.holder
+                assert leading is not None
+                self._witness.store(leading, lambda: complete(ev.ConfirmedStored(lsn)))
             case fx.ReleaseLock():
                 released = self.holder
                 if released is not None:
@@ -129,7 +133,7 @@ class TakeoverSteps:
         self._outside.lock.ask(lambda lock: lock.release(holder, last), done)
 
     def hand_over(self) -> None:
-        """Leave a last witness: the successor, which writes its own once it leads, may end before that.
+        """Say in the witness that nothing was confirmed after it; that all of it was, the store knows by now.
 
         It is not waited for: once the successor has taken the lock, the store refuses it.
         """

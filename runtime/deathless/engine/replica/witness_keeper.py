@@ -8,6 +8,7 @@ outside.
     at a takeover       compares every point once the log was read to its end, under the lock
     as primary          writes each confirmed place down before replies leave (a page in memory: no sync, no call of the
                         lock), and in the lock store at most each `interval_s` while it moved
+                            and before a successor is told
 
 Guarantees: nothing is served from a log that does not pass through each point. Does not: touch files or sockets; a
 frame gains neither a sync nor a call of the lock. May import core, codec and base.
@@ -15,7 +16,7 @@ frame gains neither a sync nor a call of the lock. May import core, codec and ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from deathless.base.lock_stores import STORE
@@ -162,6 +163,14 @@ class WitnessKeeper:
             self._pace.written(lsn, self._outside.clock.now())
 
         self._outside.lock.ask(lambda lock: lock.witness(holder, point), written)
+
+    def store(self, holder: Holder, done: Callable[[], None]) -> None:
+        """Write the point of the lock store now; `done` once it stands there, or where none is to be written."""
+        if self._place is None or not self._in_store:
+            done()
+            return
+        point = self.point(holder.epoch, *self._place)
+        self._outside.lock.ask(lambda lock: lock.witness(holder, point), lambda _: done())
 
     def set_interval(self, interval_s: float) -> None:
         """Have so many seconds between two points in the lock store from now on."""

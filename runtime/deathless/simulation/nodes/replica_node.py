@@ -471,6 +471,11 @@ class ReplicaNode:
         for lock in self.lock_clients:
             lock.reachable = reachable
 
+    def set_unheard(self, operation: str) -> None:
+        """One operation, `witness` or `set_head`, does not get to the lock store; empty: all do."""
+        for lock in self.lock_clients:
+            lock.unheard = operation
+
     def view_name(self) -> str:
         """Name of the worker's view, for planned errors."""
         return f"{self.machine}.worker"

@@ -174,16 +174,17 @@ class SimLock:
         self._found: Point | None = None  # the witness as it stood at our last take
         self._known = 0  # revision of the witness that we wrote or read last
         self.reachable = True  # False: this replica alone is cut from the store
+        self.unheard = ""  # operation of this replica that does not get there, `witness` or `set_head`; empty: all do
 
     def _travel(self) -> None:
         if self._process is not None:
             profile = self._profile
             self._process.pause(self._chance.randrange(profile.latency_min_us, profile.latency_max_us + 1))
 
-    def _go(self) -> None:
+    def _go(self, operation: str = "-") -> None:
         """The way there. Raises: LockUnavailable after a while when there is none; nothing happened then."""
         self._travel()
-        if not (self._store.available and self.reachable):
+        if not (self._store.available and self.reachable and operation != self.unheard):
             self._give_up("no answer from the lock store")
 
     def _back(self) -> None:
@@ -229,7 +230,7 @@ class SimLock:
 
     def set_head(self, holder: Holder, point: Point | None = None) -> int | None:
         """See ``Lock.set_head``."""
-        self._go()
+        self._go("set_head")
         answer = self._store.set_head(holder, point, self._known)
         if answer is not None:
             self._known = self._store.witness_revision
@@ -242,7 +243,7 @@ class SimLock:
 
     def witness(self, holder: Holder, point: Point) -> bool | None:
         """See ``Lock.witness``."""
-        self._go()
+        self._go("witness")
         answer = self._store.put_witness(holder, point, self._known, self._safeguards)
         if answer is not None:
             self._known = self._store.witness_revision

@@ -250,6 +250,7 @@ class World:
         )
         self.todo: list[fx.Effect] = []
         self.standing: list[int] = []  # lsns of verified checkpoints in the directory
+        self.store_answers = True  # the lock store hears of the last confirmed place at once
         self.noted: list[fx.NoteConfirmed] = []
         self.sent: list[tuple[int, int, bytes]] = []
 
@@ -265,6 +266,8 @@ class World:
                 self.noted.append(effect)
             elif isinstance(effect, fx.ListCheckpoints):
                 self.do(self.primary.checkpoints_found(self.standing, self.now, self.wall_us))
+            elif isinstance(effect, fx.StoreConfirmed) and self.store_answers:
+                self.do(self.primary.confirmed_stored(effect.lsn, self.now))
             else:
                 self.todo.append(effect)
         self.primary.check_invariants()

@@ -101,6 +101,8 @@ class Life:
                 return ev.QueriesAnswered(conn, ids, list(messages), self.place.lsn, stale)
             case fx.ProbeSpace():
                 return ev.SpaceFound() if good else ev.SpaceRefused(())
+            case fx.StoreConfirmed(lsn):
+                return ev.ConfirmedStored(lsn)
             case fx.TakeCheckpoint():
                 return ev.CheckpointWritten(self.place.lsn, "c" if good else "")
             case fx.VerifyCheckpoint(lsn, name):

@@ -55,6 +55,8 @@ SAMPLES: list[ev.Event] = [
     ev.SwitchoverOrdered(OTHER, 2, "r2"),
     ev.SwitchoverOrdered(OTHER, 2, "r2", bytes(16)),
     ev.StopOrdered(),
+    ev.ConfirmedStored(0),
+    ev.ConfirmedStored(2),
     ev.DeathsReported(2, 1, 2),
     ev.DivergenceReported("r2", "differs"),
     ev.CheckpointAnnounced(FOLLOWER, 2, "c2"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deathless.base.limits import Limits
 from deathless.codec.wire import Follow
+from deathless.core.effects import Send, StopReplica, StoreConfirmed
 from deathless.core.events import Conn, SwitchoverOrdered
 from deathless.core.primary.handover import HANDOVER_MAX_S, Departure, Stage
 from deathless.core.primary.stream import Stream
@@ -294,6 +295,30 @@ def test_a_stop_while_an_upgrade_is_handed_over_goes_on_with_it() -> None:
     departure.follower_lost("u0")
     assert departure.stage.name == "ALONE"
     assert departure.upgrade == b""
+
+
+def test_the_target_hears_that_it_leads_once_the_lock_store_has_heard_of_the_last_place() -> None:
+    departure = in_stage(Stage.HANDING_OVER)
+    assert departure.hand_over(Conn(2), 1, 7) == [StoreConfirmed(7)]
+    assert departure.hand_over(Conn(2), 1, 7) == [], "it is asked once"
+    departure.confirmed_stored(6)  # an earlier switchover's, late
+    assert departure.hand_over(Conn(2), 1, 7) == []
+    departure.confirmed_stored(7)
+    send, stop = departure.hand_over(Conn(2), 1, 7)
+    assert isinstance(send, Send)
+    assert isinstance(stop, StopReplica)
+    assert stop.successor == departure.target
+    assert departure.stage is Stage.GONE
+
+
+def test_a_lock_store_that_does_not_answer_calls_it_off_and_is_asked_anew_by_the_next() -> None:
+    departure = in_stage(Stage.HANDING_OVER)
+    departure.hand_over(Conn(2), 1, 7)
+    departure.timer_fired(HANDOVER_MAX_S)
+    assert departure.failed == (ASKER, 4, "the lock store did not answer in time")
+    departure.switchover_ordered(SwitchoverOrdered(ASKER, 5, ""), stream_of("r1", "r2"), 10.0)
+    departure.look(stream_of("r1", "r2"), 0, 10.0)
+    assert departure.hand_over(Conn(2), 1, 7) == [StoreConfirmed(7)]
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12))

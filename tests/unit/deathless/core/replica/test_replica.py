@@ -371,6 +371,8 @@ def test_switchover_tells_the_clients_and_ends_the_process() -> None:
     life.post(ev.AppliedReceived(FOLLOWER, 2))
     life.post(ev.SwitchoverOrdered(OTHER, 4, ""))
     life.answer()
+    assert life.todo == [fx.StoreConfirmed(2)]
+    life.answer()
     stop = life.todo[-1]
     assert isinstance(stop, fx.StopReplica)
     assert isinstance(stop.error, Deposed)
