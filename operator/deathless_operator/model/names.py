@@ -46,6 +46,7 @@ LIMITS_ANNOTATION: Final = f"{GROUP}/limits"  # on the StatefulSet: limits that 
 UPGRADING_TO_ANNOTATION: Final = (
     f"{GROUP}/upgrading-to"  # on the StatefulSet: the code of an upgrade, JSON; on upgraders' pods: its fingerprint
 )
+LOSSES_ANNOTATION: Final = f"{GROUP}/upgrade-losses"  # on the StatefulSet: how often replicas lost spoilt an upgrade
 UPGRADE_ANNOTATION: Final = f"{GROUP}/upgrade"  # on a service: the user's word, a fingerprint that is upgraded to
 UPGRADE_OF_ANNOTATION: Final = f"{GROUP}/upgrade-of"  # on a driving pod: hash of what it was asked for
 ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"  # on a driving pod: 1, 2, ...

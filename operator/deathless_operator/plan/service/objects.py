@@ -480,6 +480,7 @@ class Objects:
         shard: int = 0,
         upgrade: UpgradingTo | None = None,
         noted: UpgradingTo | None = None,
+        losses: str = "",
     ) -> JsonObject:
         """Give a shard's StatefulSet, with what was accepted written on it.
 
@@ -491,6 +492,7 @@ class Objects:
             shard: whose replicas.
             upgrade: pods are made from this code, with the accepted one beside it.
             noted: the code of an upgrade that may still be made, though it is not wanted any more.
+            losses: how often an upgrade was spoilt by replicas that were lost; empty: none was.
         """
         former, made = None, code
         if upgrade is not None:
@@ -515,6 +517,8 @@ class Objects:
             accepted_code[names.PEERS_ANNOTATION] = msgspec.json.encode(code.peers, order="sorted").decode()
         if (note := upgrade or noted) is not None:
             accepted_code[names.UPGRADING_TO_ANNOTATION] = note.note()
+        if losses:
+            accepted_code[names.LOSSES_ANNOTATION] = losses
         name = names.of_shard(self._name, shard)
         return self.make("apps/v1", "StatefulSet", name, {"spec": body}, annotations=accepted_code)
 

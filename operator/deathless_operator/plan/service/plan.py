@@ -329,6 +329,7 @@ class _Planner:
             shard=part.shard,
             upgrade=decision.upgrade,
             noted=kept_note(self.snapshot) if self.safeguards.upgrade_noted else None,
+            losses=decision.losses.note() if decision.losses is not None else "",
         )
 
     def _config(self, part: Snapshot, objects: Objects, lock: Lock, decision: Decision, former: bool) -> str:

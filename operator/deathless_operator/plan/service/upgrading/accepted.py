@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,7 @@ OTHER_CODE: Final = "DL4009"
 GENERATION_ENDED: Final = "DL1024"
 REFUSED: Final = (OTHER_CODE, GENERATION_ENDED)
 """What a replica says whose code the log is not of any more."""
+LOSSES_DIGITS_MAX: Final = 6
 Outcome = Literal["Accepted", "Checking", "Refused", "Unanswered", "Upgrading", "CalledOff"]
 
 
@@ -43,6 +44,17 @@ class Drive:
     fingerprint: str  # of the code that is to lead
     only_compatible: bool
     upgraders: tuple[str, ...]  # names of replicas
+
+
+class Losses(NamedTuple):
+    """How often an upgrade was called off because a replica was lost meanwhile."""
+
+    key: str  # hash of what is asked for
+    times: int
+
+    def note(self) -> str:
+        """Give it as it stands on the StatefulSet."""
+        return f"{self.key} {self.times}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,7 @@ class Decision:
     upgrade: UpgradingTo | None = None  # pods are made from this code, those of the accepted code stay as they are
     drive: Drive | None = None
     begins: bool = False  # the upgrade
+    losses: Losses | None = None  # kept on the StatefulSet
 
 
 def accepted_code(snapshot: Snapshot) -> Code | None:
@@ -101,6 +114,13 @@ def noted_upgrade(snapshot: Snapshot) -> UpgradingTo | None:
         return read_json(noted.encode(), UpgradingTo)
     except msgspec.MsgspecError:  # somebody wrote there
         return None
+
+
+def noted_losses(snapshot: Snapshot, key: str) -> Losses:
+    """Give how often the upgrade that `key` asks for was spoilt; what is noted of another one does not count."""
+    child = _first_set(snapshot)
+    of, _, times = (child.annotations.get(names.LOSSES_ANNOTATION, "") if child is not None else "").partition(" ")
+    return Losses(key, int(times) if of == key and times.isdecimal() and len(times) <= LOSSES_DIGITS_MAX else 0)
 
 
 def made_upgrade(snapshot: Snapshot) -> UpgradingTo | None:

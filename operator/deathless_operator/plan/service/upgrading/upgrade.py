@@ -8,7 +8,8 @@
     else                               upgrading: the new code's template, two pods more, and a driving pod
 
     while upgrading: a replica of the accepted code was made anew, or the spec has another number of replicas
-                                       called off: the accepted code's template again, and begun anew from there
+                                       called off: the accepted code's template again, and begun anew from there;
+                                       refused once replicas were lost three times
 
 That the upgrade was made is no outcome of this module: then the new code is the accepted one (`accepted`).
 
@@ -44,11 +45,17 @@ from deathless_operator.plan.service.pods import (
     serves,
     trouble,
 )
-from deathless_operator.plan.service.upgrading.accepted import Decision, Drive, upgrades_to
+from deathless_operator.plan.service.upgrading.accepted import (
+    Decision,
+    Drive,
+    Losses,
+    noted_losses,
+    upgrades_to,
+)
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 ATTEMPTS_MAX: Final = 3
-"""So often one upgrade is tried, until it counts as refused."""
+"""So often one upgrade is tried, and so often replicas lost may spoil it, until it counts as refused."""
 WORD_DIGITS_MIN: Final = 12
 """A user's word has at least so many digits of the fingerprint."""
 REFUSED_CODE: Final = "DL1023"
@@ -116,8 +123,14 @@ def remove_drivers(snapshot: Snapshot, key: str = "") -> tuple[Action, ...]:
 
 def decide(asked: Asked) -> Decision:
     """Decide about other code: what is refused, what waits, what is begun."""
+    key = key_of(asked.snapshot, asked.spec, asked.to.code)
+    losses = noted_losses(asked.snapshot, key)
+    decision = _decide(asked, key, losses)
+    return decision if decision.losses is not None or not losses.times else replace(decision, losses=losses)
+
+
+def _decide(asked: Asked, key: str, losses: Losses) -> Decision:
     snapshot, spec = asked.snapshot, asked.spec
-    key = key_of(snapshot, spec, asked.to.code)
     last = _last_attempt(asked, key)
     has_word = bool(word_of(snapshot)) and asked.to.fingerprint.startswith(word_of(snapshot))
     if why := _held_back(asked, has_word):
@@ -129,8 +142,15 @@ def decide(asked: Asked) -> Decision:
         told = f"was called off {last.number} times, at last because: {last.called_off}. It is tried again once pod "
         return _refuse(asked, key, f"the upgrade {told}{last.pod} is deleted", reason="UpgradeRefused")
     begun = is_begun(asked)
-    if begun and (why := _spoilt(asked)):
+    if not begun and losses.times >= ATTEMPTS_MAX:
+        return _refuse(asked, key, _lost_too_often(asked, losses), reason="UpgradeRefused")
+    if begun and asked.to.replicas != spec.replicas:
+        why = f"spec.replicas has changed from {asked.to.replicas} to {spec.replicas}"
         return _call_off(asked, key, f"{why}; it begins again once every replica serves", LOOK_S)
+    if begun and (lost := _recreated(asked)):
+        why = f"{', '.join(lost)} was lost, and was recreated from the new code's template"
+        called_off = _call_off(asked, key, f"{why}; it begins again once every replica serves", LOOK_S)
+        return replace(called_off, losses=losses._replace(times=losses.times + 1))
     again_s = last.ended_at + asked.settings.check_retry_s - snapshot.now if last.called_off else 0.0
     if again_s > 0:
         told = f"{last.called_off}. Attempt {last.number} of {ATTEMPTS_MAX}; it is tried again automatically"
@@ -188,15 +208,21 @@ def _after_refusal(asked: Asked) -> str:
     return told
 
 
-def _spoilt(asked: Asked) -> str:
-    """Say why an upgrade that was begun can't go on from there; empty: it can."""
-    snapshot, count = asked.snapshot, asked.spec.replicas
-    if asked.to.replicas != count:
-        return f"spec.replicas has changed from {asked.to.replicas} to {count}"
-    made = [pod.name for ordinal, pod in replicas(snapshot).items() if ordinal < count and upgrades_to(pod)]
-    if made:
-        return f"{', '.join(made)} was lost, and was recreated from the new code's template"
-    return ""
+def _recreated(asked: Asked) -> list[str]:
+    """Name replicas of the accepted code that were lost since the upgrade began, and made anew by its template."""
+    pods, count = replicas(asked.snapshot), asked.spec.replicas
+    return [pod.name for ordinal, pod in pods.items() if ordinal < count and upgrades_to(pod)]
+
+
+def _lost_too_often(asked: Asked, losses: Losses) -> str:
+    """Say that what is wrong with the replicas has to be found first."""
+    snapshot = asked.snapshot
+    return (
+        f"the upgrade from {_shown(asked.accepted)} to {_shown(asked.to.code)} was called off {losses.times} times "
+        f"because a replica was lost while it was under way, and {asked.accepted.image} continues. Find out why pods "
+        "are lost; then let it begin again: "
+        f"`kubectl -n {snapshot.resource.namespace} annotate statefulset {snapshot.set_name} {names.LOSSES_ANNOTATION}-`"
+    )
 
 
 def _in_motion(asked: Asked) -> str:

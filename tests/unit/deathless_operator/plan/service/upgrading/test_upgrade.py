@@ -308,6 +308,59 @@ def test_lost_old_replica_calls_the_upgrade_off_and_it_begins_again() -> None:
     assert (world.log_code, attempts(world)) == (OTHER, [])
 
 
+def lose(world: World) -> None:
+    """A replica of the accepted code is lost once the upgrade is led through."""
+    until(world, lambda world: bool(drivers(world)), 150)
+    del world.pods["bank-1"]
+    world.run_controller()
+    world.operate()
+
+
+def noted_on(world: World) -> dict[str, str]:
+    """Annotations of the StatefulSet."""
+    return dict(world.children["StatefulSet", "bank"]["metadata"]["annotations"])
+
+
+def test_upgrade_that_lost_replicas_spoil_is_begun_three_times_and_again_on_a_word() -> None:
+    world = driven()
+    for number in (1, 2, 3):
+        lose(world)
+        assert reason(world) == "UpgradeCalledOff"
+        assert noted_on(world)[names.LOSSES_ANNOTATION].endswith(f" {number}")
+    world.pass_time(10_000)
+    world.settle(150)
+    message = world.condition("UpgradeRequired")["message"]
+    assert (reason(world), template_image(world), world.log_code) == ("UpgradeRefused", "bank:1", "aa" * 16)
+    assert "was called off 3 times because a replica was lost" in message
+    assert f"annotate statefulset bank {names.LOSSES_ANNOTATION}-" in message
+    assert reason(world, "Available") == "PrimaryServes"
+    del world.children["StatefulSet", "bank"]["metadata"]["annotations"][names.LOSSES_ANNOTATION]
+    world.settle(150)
+    assert world.log_code == OTHER
+    assert names.LOSSES_ANNOTATION not in noted_on(world)
+
+
+def test_upgrade_to_other_code_is_counted_anew() -> None:
+    world = driven()
+    for _ in range(3):
+        lose(world)
+    world.settle(150)
+    assert reason(world) == "UpgradeRefused"
+    world.edit(upgradePolicy="Automatic")
+    world.settle(150)
+    assert world.log_code == OTHER
+
+
+@pytest.mark.parametrize("noted", ["", "3", "other 9", "{key} many", "{key} 9999999", "{key} -4"])
+def test_what_somebody_wrote_as_a_count_of_losses_holds_nothing_back(noted: str) -> None:
+    world = driven()
+    lose(world)
+    held = world.children["StatefulSet", "bank"]["metadata"]["annotations"]
+    held[names.LOSSES_ANNOTATION] = noted.format(key=held[names.LOSSES_ANNOTATION].split()[0])
+    world.settle(150)
+    assert world.log_code == OTHER
+
+
 def test_changed_number_of_replicas_begins_the_upgrade_anew() -> None:
     world = driven()
     world.edit(replicas=5)
