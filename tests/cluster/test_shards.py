@@ -1,4 +1,7 @@
-"""A service of two shards in a real cluster: each heals by itself, a roll costs each one takeover, one door for all."""
+"""A service of two shards in a real cluster: each heals by itself, a roll costs each one takeover, one door for all.
+
+The last test gives it other code.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import pytest
 from lab.cluster.cluster import Pod
 from lab.cluster.machine import CommandFailed
 from tests.cluster.front_door import Callers
-from tests.cluster.installed import CALM, Lab, Ledger, says_it_leads
+from tests.cluster.installed import CALM, OTHER_IMAGE, Lab, Ledger, says_it_leads
 from tests.cluster.under_load import called, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 SHARDS, REPLICAS = 2, 2
+UPGRADE_S = 1200.0
+"""Of both shards, one after the other, on a slow machine."""
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +95,19 @@ def test_another_number_of_shards_is_refused(ledger: Ledger) -> None:
     fields = '{"spec":{"shards":3}}'
     with pytest.raises(CommandFailed, match="shards can't change"):
         ledger.cluster.kubectl("-n", ledger.namespace, "patch", "dls", ledger.name, "--type=merge", f"--patch={fields}")
+
+
+def test_shards_under_load_are_upgraded_one_after_the_other(ledger: Ledger) -> None:
+    ledger.wait_ready()
+    with called(ledger, patient=True) as callers:
+        before = ledger.get()["status"]["fingerprint"]
+        ledger.apply(image=OTHER_IMAGE)
+        ledger.wait_told("Progressing", "True", "Upgrading")
+        callers.wait_more()
+        ledger.wait_ready(UPGRADE_S)
+        callers.wait_more()
+    wait_pods(ledger, SHARDS * REPLICAS)
+    status = ledger.get()["status"]
+    assert {one["image"] for one in status["shards"]} == {OTHER_IMAGE}
+    assert before not in {one["fingerprint"] for one in status["shards"]}
+    assert status["ready"] == "4/4"

@@ -22,7 +22,7 @@ from deathless_operator.cli.plugin_options import common, json_option, on_cluste
 from deathless_operator.cluster.kinds import POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
 from deathless_operator.model.status import condition
-from deathless_operator.model.values import text
+from deathless_operator.model.values import JsonObject, text
 from deathless_operator.plan.service.objects import UpgradingTo
 from deathless_operator.plan.service.pods import container
 from deathless_operator.plan.service.reading import read_pod
@@ -41,6 +41,15 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str  # what it ended with
 
 
+class ShardCode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The code that a shard runs."""
+
+    shard: int
+    image: str
+    module: str
+    fingerprint: str
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How an upgrade stands."""
 
@@ -56,6 +65,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     state: str  # reason of the condition that tells most
     message: str
     drivers: tuple[Driver, ...]
+    shards: tuple[ShardCode, ...]  # of a service that has several
 
 
 async def _pods(cluster: Cluster, service: str, purpose: str) -> list[Any]:
@@ -69,15 +79,21 @@ async def wanted_fingerprint(cluster: Cluster, resource: ResourceView) -> str:
         found = container(pod, PURPOSE_CHECK)
         if found is not None and found.exit_code == 0 and (told := fingerprint_in(found.message)):
             return told
-    found_set = await cluster.api.find(STATEFUL_SET, cluster.namespace, resource.name)
-    note = text(found_set, "metadata", "annotations", names.UPGRADING_TO_ANNOTATION) if found_set is not None else ""
     spec = resource.spec
+    for shard in range(spec.shards if spec is not None else 0):
+        found_set = await cluster.api.find(STATEFUL_SET, cluster.namespace, names.of_shard(resource.name, shard))
+        noted = _noted(found_set) if found_set is not None else None
+        if noted is not None and spec is not None and (noted.image, noted.module) == (spec.image, spec.module):
+            return noted.fingerprint
+    return ""
+
+
+def _noted(found_set: JsonObject) -> UpgradingTo | None:
+    note = text(found_set, "metadata", "annotations", names.UPGRADING_TO_ANNOTATION)
     try:
-        noted = read_json(note.encode(), UpgradingTo) if note else None
-    except msgspec.MsgspecError:
-        return ""
-    fits = noted is not None and spec is not None and (noted.image, noted.module) == (spec.image, spec.module)
-    return noted.fingerprint if noted is not None and fits else ""
+        return read_json(note.encode(), UpgradingTo) if note else None
+    except msgspec.MsgspecError:  # somebody wrote there
+        return None
 
 
 async def look(cluster: Cluster, service: str) -> tuple[ResourceView, Standing]:
@@ -107,6 +123,10 @@ async def look(cluster: Cluster, service: str) -> tuple[ResourceView, Standing]:
         state=first.reason if first is not None else "",
         message=first.message if first is not None else "",
         drivers=tuple(drivers),
+        shards=tuple(
+            ShardCode(shard=each.shard, image=each.image, module=each.module, fingerprint=each.fingerprint)
+            for each in status.shards
+        ),
     )
 
 
@@ -125,7 +145,10 @@ async def ask(cluster: Cluster, service: str) -> Standing:
 
 def _show(found: Standing, *, asked: bool) -> None:
     console = view.console()
-    console.print(f"serves  {found.image} {found.module} ({found.fingerprint[:12] or 'nothing yet'})", markup=False)
+    for each in found.shards or (found,):
+        shard = f"shard {each.shard} " if isinstance(each, ShardCode) else ""
+        told = f"{each.image} {each.module} ({each.fingerprint[:12] or 'nothing yet'})"
+        console.print(f"{shard}serves  {told}", markup=False)
     if found.wanted_fingerprint:
         named = f"{found.wanted_image} {found.wanted_module} ({found.wanted_fingerprint[:12]})"
         word = "asked for" if found.asked_for else f"policy {found.policy}"

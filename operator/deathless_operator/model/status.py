@@ -66,6 +66,12 @@ class ShardStatus(StatusPart, frozen=True):
     last_takeover_time: Annotated[
         str, Meta(max_length=64, extra_json_schema={"format": "date-time"}), told("When its primary changed last.")
     ] = ""
+    image: Annotated[Text, told("The image that was accepted for it.")] = ""
+    module: Annotated[Text, told("The module that was accepted with the image.")] = ""
+    accepted_with: Annotated[
+        Text, told("Limits and peers' shards that were accepted with them, as JSON; empty: as by default.")
+    ] = ""
+    fingerprint: Annotated[str, Meta(max_length=64), told("Fingerprint of the code that it runs.")] = ""
 
 
 class ServiceStatus(StatusPart, frozen=True):

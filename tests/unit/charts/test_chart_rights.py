@@ -136,7 +136,7 @@ def test_every_kind_that_is_listed_watched_or_made_is_in_the_table() -> None:
     lock, code = Lock(endpoints=("https://e:1",), prefix="/d/"), Code(image="bank:1", module="bank:bank")
     claim = objects.claim()
     assert claim is not None
-    made = [*objects.supports(lock, code), claim]
+    made = [*objects.supports(lock, [code]), claim]
     made.append(objects.stateful_set(Mounted(config_map="c", claim="l"), lock, code, replicas=3))
     applied = {kinds.kind_of(manifest) for manifest in made}
     assert applied == {kind for kind, verbs in NEEDED.items() if set(APPLY) <= set(verbs)} - {

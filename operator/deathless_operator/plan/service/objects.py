@@ -7,6 +7,7 @@ they are applied (`plan`), or know pods. Imports model and base only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -252,26 +253,27 @@ class Objects:
     def supports(
         self,
         lock: Lock,
-        code: Code,
+        codes: Sequence[Code],
         *,
         labelled: bool = True,
         former: bool = False,
-        upgrade: UpgradingTo | None = None,
+        upgrades: Mapping[int, UpgradingTo] | None = None,
     ) -> list[JsonObject]:
         """Give everything beside claim, certificates and StatefulSet, in the order they are to be applied.
 
         Args:
             lock: the lock store.
-            code: that was accepted.
+            codes: that were accepted, by shard.
             labelled: see `services`.
             former: see `config_map`.
-            upgrade: the code that pods are made from beside those of the accepted code.
+            upgrades: by shard: the code that pods are made from beside those of the accepted code.
         """
         shards = range(self._spec.shards)
+        to = (upgrades or {}).items()
         found = [
             *self.access(),
-            *(self.config_map(lock, code, shard, former=former) for shard in shards),
-            *([self.config_map(lock, upgrade.code, upgrades=True)] if upgrade is not None else ()),
+            *(self.config_map(lock, codes[shard], shard, former=former) for shard in shards),
+            *(self.config_map(lock, upgrade.code, shard, upgrades=True) for shard, upgrade in to),
             *self.services(labelled=labelled),
             *(self.budget(shard) for shard in shards),
         ]

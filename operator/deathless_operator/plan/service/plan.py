@@ -17,6 +17,7 @@ Never writes a spec. Does not: talk to the API server. Imports model and base on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -34,9 +35,9 @@ from deathless_operator.plan.service.certificates import Certificates, plan_cert
 from deathless_operator.plan.service.conditions import Findings
 from deathless_operator.plan.service.covering import is_foreign, to_apply
 from deathless_operator.plan.service.installation import claim_or_leave
-from deathless_operator.plan.service.objects import UPGRADERS, Lock, Objects, caller_secrets, claim_of, tls_of
+from deathless_operator.plan.service.objects import UPGRADERS, Code, Lock, Objects, caller_secrets, claim_of, tls_of
 from deathless_operator.plan.service.open_access import tell_access
-from deathless_operator.plan.service.pods import every_replica, handing_over
+from deathless_operator.plan.service.pods import every_replica, handing_over, replicas
 from deathless_operator.plan.service.shards import Shard, is_seen
 from deathless_operator.plan.service.summary import Facts, sum_up
 from deathless_operator.plan.service.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
@@ -118,11 +119,11 @@ class _Planner:
             return self._erase_first(erasure.plan_erasure(snapshot.remains, self.settings))
         lost = self._replace_lost()
         objects = Objects(snapshot.resource, spec, self.settings)
-        decision = image_check.decide(snapshot, spec, self.settings, objects)
-        self._tell_upgrade(decision)
-        access, former = self._access(objects, decision)
+        decisions = image_check.decide(snapshot, spec, self.settings, objects)
+        self._tell_upgrades(decisions)
+        access, former = self._access(objects, decisions)
         certificates = plan_certificates(snapshot, spec, self.settings, objects)
-        for waiting in (decision.requeue_s, certificates.requeue_s):
+        for waiting in (*(decision.requeue_s for decision in decisions), certificates.requeue_s):
             self._look_again(waiting)
         self.actions += [*access.actions, *certificates.actions, *self._token(objects)]
         late = self._apply_claim(objects)
@@ -139,27 +140,33 @@ class _Planner:
         if access.lock is not None:
             replicas = (pod for pod in snapshot.pods if names.LABEL_PURPOSE not in pod.labels)
             labelled = all(names.LABEL_SERVING in pod.labels for pod in replicas)
-            for manifest in objects.supports(
-                access.lock, decision.code, labelled=labelled, former=former, upgrade=decision.upgrade
-            ):
+            upgrades = {shard: to for shard, each in enumerate(decisions) if (to := each.upgrade) is not None}
+            codes = [decision.code for decision in decisions]
+            for manifest in objects.supports(access.lock, codes, labelled=labelled, former=former, upgrades=upgrades):
                 self._apply(manifest)
-            shards = [self._shard(part, objects, access.lock, decision, former) for part in snapshot.parts()]
-            facts = self._run(shards, access.lock, certificates, decision, lost)
-            self._drive(shards[0], objects, decision)
+            shards = [
+                self._shard(part, objects, access.lock, decision, former)
+                for part, decision in zip(snapshot.parts(), decisions, strict=True)
+            ]
+            facts = self._run(shards, access.lock, certificates, decisions, lost)
+            for shard, decision in zip(shards, decisions, strict=True):
+                self._drive(shard, objects, decision)
             late += pod_settings.remove_unused(snapshot, shards, self.safeguards)
-        self.actions += [*late, *decision.actions]
+        self.actions += [*late, *(action for decision in decisions for action in decision.actions)]
         self._remove_unwanted()
-        self._tell(access, certificates, decision)
+        self._tell(access, certificates, image_check.first_open(decisions))
         return self._finish(facts)
 
-    def _tell_upgrade(self, decision: Decision) -> None:
-        """Tell, once each, that an upgrade begins and that it was made."""
-        made = made_upgrade(self.snapshot)
-        if made is not None and noted_code(self.snapshot) != made.code:
-            told = f"{made.image} ({made.module}) serves, with code {made.fingerprint[:12]}"
-            self.events.append(Event(type="Normal", reason="Upgraded", message=told))
-        if decision.begins:
-            self.events.append(Event(type="Normal", reason="UpgradeStarted", message=decision.message))
+    def _tell_upgrades(self, decisions: Sequence[Decision]) -> None:
+        """Tell, once each, that an upgrade of a shard begins and that it was made."""
+        for part, decision in zip(self.snapshot.parts(), decisions, strict=True):
+            made = made_upgrade(part)
+            if made is not None and noted_code(part) != made.code:
+                where = f"{part.set_name}: " if part.shards > 1 else ""
+                told = f"{where}{made.image} ({made.module}) serves, with code {made.fingerprint[:12]}"
+                self.events.append(Event(type="Normal", reason="Upgraded", message=told))
+            if decision.begins:
+                self.events.append(Event(type="Normal", reason="UpgradeStarted", message=decision.message))
 
     def _drive(self, shard: Shard, objects: Objects, decision: Decision) -> None:
         """Make the pod that leads through an upgrade, once its StatefulSet is as applied and seen."""
@@ -169,14 +176,14 @@ class _Planner:
         needs = frozenset({Target("ConfigMap", shard.config)})
         self.actions.append(Apply(manifest=manifest, why="it leads through the upgrade", needs=needs))
 
-    def _access(self, objects: Objects, decision: Decision) -> tuple[lock_access.Access, bool]:
+    def _access(self, objects: Objects, decisions: Sequence[Decision]) -> tuple[lock_access.Access, bool]:
         """Find the lock store, and tell whether the service keeps the names of former operators for now."""
         snapshot, spec = self.snapshot, self.spec
         former = lock_access.plan_access(snapshot, spec, self.settings, objects, former=True)
-        if former.lock is not None and decision.upgrade is None:
+        if former.lock is not None and not _upgrades(decisions):
             made = [
                 self._manifest(part, objects, former.lock, decision, replicas=0, former=True)
-                for part in snapshot.parts()
+                for part, decision in zip(snapshot.parts(), decisions, strict=True)
             ]
             templates = {shard: pod_settings.template_of(each) for shard, each in enumerate(made)}
             if pod_settings.keeps_former(snapshot, templates) or not self.safeguards.settings_by_content:
@@ -328,7 +335,7 @@ class _Planner:
             replicas=replicas,
             shard=part.shard,
             upgrade=decision.upgrade,
-            noted=kept_note(self.snapshot) if self.safeguards.upgrade_noted else None,
+            noted=kept_note(part) if self.safeguards.upgrade_noted else None,
             losses=decision.losses.note() if decision.losses is not None else "",
         )
 
@@ -362,7 +369,7 @@ class _Planner:
             wanted = decision.upgrade.replicas
             return rollout.Size(replicas=wanted + UPGRADERS, wanted=wanted, upgraders=UPGRADERS)
         wanted = 0 if self.spec.suspend else self.spec.replicas
-        kept = rollout.keep_upgraders(part, wanted, current, template, serving_fingerprint(self.snapshot))
+        kept = rollout.keep_upgraders(part, wanted, current, template, serving_fingerprint(part))
         if kept is not None and self.safeguards.upgraders_stay:
             return kept
         return rollout.decide_size(part, self.spec, current)
@@ -372,7 +379,7 @@ class _Planner:
         shards: list[Shard],
         lock: Lock,
         certificates: Certificates,
-        decision: Decision,
+        decisions: Sequence[Decision],
         lost: loss.Lost,
     ) -> Facts:
         """Plan StatefulSets, sizes, fences and the roll."""
@@ -384,20 +391,20 @@ class _Planner:
             self._look_again(UNSEEN_S)
             return Facts(
                 wanted=wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, templates=templates,
-                code=decision.code, doing=f"waiting for {blocked}",
+                codes=_codes(decisions), doing=f"waiting for {blocked}",
             )  # fmt: skip
         ours = [self._apply(shard.manifest, self._needs(shard, lock)) for shard in shards]
         if not all(ours):
-            return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", code=decision.code)
+            return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", codes=_codes(decisions))
         step = self._unapplied(shards)
         if step is None:
-            still = lost.pods or (decision.upgrade is not None and self.safeguards.upgrade_rolls_nothing)
+            still = lost.pods or (_upgrades(decisions) and self.safeguards.upgrade_rolls_nothing)
             step = rollout.Step() if still else self._roll(shards)
             self._look_again(step.requeue_s)
             if step.delete is not None:
                 self.actions.append(replace(step.delete, needs=self._remaking))
                 self.events.append(Event(type="Normal", reason="ReplicaRolled", message=step.event))
-        return self._facts(shards, step, lost, decision)
+        return self._facts(shards, step, lost, decisions)
 
     def _unapplied(self, shards: list[Shard]) -> rollout.Step | None:
         """Wait for StatefulSets that are not as applied: pods made now would be of another template. None: all are."""
@@ -447,14 +454,15 @@ class _Planner:
                 return f"Secret {driver.secret_ref.name} (of driver {driver.name})"
         return ""
 
-    def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decision: Decision) -> Facts:
+    def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decisions: Sequence[Decision]) -> Facts:
+        decision = image_check.first_open(decisions)
         unready = [name for shard in shards for name in shard.unready]
         missing = [name for shard in shards for name in shard.missing]
         moving = next((shard for shard in shards if shard.is_moving), None)
         waits = step.waits or (moving.size.waits if moving is not None else "") or ", ".join([*unready, *missing])
         reason, doing = "", ""
-        if decision.upgrade is not None:
-            reason, doing = "Upgrading", decision.message
+        if (now := next((each for each in decisions if each.upgrade is not None), None)) is not None:
+            reason, doing = "Upgrading", now.message
         elif moving is not None:
             size = moving.size
             reason = "Suspending" if self.spec.suspend else "Adopting" if size.adopting else "Scaling"
@@ -479,20 +487,19 @@ class _Planner:
             waits=waits,
             stalled=bool(reason in ("Rolling", "Scaling") and unready) and not self._are_young(unready),
             templates=tuple(shard.template for shard in shards),
-            code=decision.code,
+            codes=_codes(decisions),
             doing=doing,
-            passing=self._passing(shards, decision),
+            passing=frozenset(name for shard in shards for name in self._passing(shard, decisions[shard.part.shard])),
         )
 
-    def _passing(self, shards: list[Shard], decision: Decision) -> frozenset[str]:
+    def _passing(self, shard: Shard, decision: Decision) -> set[str]:
         """Name the pods whose words tell of nothing wrong: upgraders, and what is rolled behind an upgrade."""
-        serving = serving_fingerprint(self.snapshot)
-        outdated = {name for shard in shards for name in shard.outdated}
-        every = [pod for _, _, pod in every_replica(self.snapshot)]
+        serving = serving_fingerprint(shard.part)
+        outdated, every = set(shard.outdated), list(replicas(shard.part).values())
         behind = {pod.name for pod in every if pod.name in outdated and says_refused(pod)}
         served = any(pod.ready for pod in every)
         upgraders = {pod.name for pod in every if upgrades_to(pod) not in ("", serving)}
-        return frozenset((behind if served and decision.upgrade is None else set()) | upgraders)
+        return (behind if served and decision.upgrade is None else set()) | upgraders
 
     def _are_young(self, shown: list[str]) -> bool:
         """Tell whether one of the pods still has time to become ready; looks again when the time is over."""
@@ -573,3 +580,12 @@ class _Planner:
             sentence=facts.doing or NOTHING,
             wanted=facts.wanted,
         )
+
+
+def _upgrades(decisions: Sequence[Decision]) -> bool:
+    """Tell whether a shard is being upgraded."""
+    return any(decision.upgrade is not None for decision in decisions)
+
+
+def _codes(decisions: Sequence[Decision]) -> tuple[Code, ...]:
+    return tuple(decision.code for decision in decisions)

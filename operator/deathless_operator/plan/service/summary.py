@@ -18,7 +18,7 @@ from deathless_operator.plan.service.conditions import Findings, settle
 from deathless_operator.plan.service.objects import Code
 from deathless_operator.plan.service.pods import held, is_current, primary, replicas, serves
 from deathless_operator.plan.service.reading import has_been, show_time
-from deathless_operator.plan.service.upgrading.accepted import accepted_with, serving_fingerprint, upgrades_to
+from deathless_operator.plan.service.upgrading.accepted import accepted_with, serving_fingerprint, told_of, upgrades_to
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 # In this order a condition that is bad explains why a service is not ready.
@@ -39,7 +39,7 @@ class Facts:
     waits: str = ""  # sentence about what is waited for
     stalled: bool = False  # it has been waited for too long
     templates: tuple[str, ...] = ()  # by shard: hash of the template that pods are to be of; empty: not known
-    code: Code | None = None  # that the objects are made from
+    codes: tuple[Code, ...] = ()  # by shard: that the objects are made from; empty: not known
     doing: str = ""
     said: dict[str, str] | None = None  # troubled pods' words
     passing: frozenset[str] = frozenset()  # pods whose words tell of nothing wrong
@@ -84,24 +84,10 @@ def _shard(part: Snapshot, facts: Facts) -> _Shard:
     return _Shard(part=part, pods=pods, leader=primary(pods), ready=ready)
 
 
-def _before(snapshot: Snapshot) -> ShardStatus:
-    """Give the shard's status as it was written last."""
-    known = snapshot.resource.status
-    if snapshot.shards == 1:
-        return ShardStatus(
-            shard=0,
-            primary=known.primary,
-            epoch=known.epoch,
-            service_id=known.service_id,
-            incarnation=known.incarnation,
-            last_takeover_time=known.last_takeover_time,
-        )
-    return next((found for found in known.shards if found.shard == snapshot.shard), ShardStatus(shard=snapshot.shard))
-
-
 def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | None]:
     """Give a shard's status, and the event that tells of a new primary."""
-    before, now = _before(shard.part), shard.part.now
+    before, now = told_of(shard.part), shard.part.now
+    code = facts.codes[shard.part.shard] if facts.codes else None
     spoken = [pod.announced for pod in shard.pods.values() if pod.announced is not None]
     known = max((found for found in spoken if found.service_id), key=lambda found: found.epoch, default=None)
     status = ShardStatus(
@@ -112,6 +98,10 @@ def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | Non
         service_id=known.service_id if known else before.service_id,
         incarnation=known.incarnation if known else before.incarnation,
         last_takeover_time=_moved_at(shard, before.last_takeover_time),
+        image=code.image if code else before.image,
+        module=code.module if code else before.module,
+        accepted_with=accepted_with(code) if code else before.accepted_with,
+        fingerprint=serving_fingerprint(shard.part),
     )
     # Between the old primary's pod and the new primary's word nobody may lead; then the epoch tells.
     later = status.primary != before.primary if before.primary else status.epoch > before.epoch > 0
@@ -149,7 +139,7 @@ def _status(
     conditions: tuple[Condition, ...],
     facts: Facts,
 ) -> ServiceStatus:
-    before = snapshot.resource.status
+    last = told[-1]  # of several shards the last one is upgraded last
     ready, several = sum(shard.ready for shard in shards), len(shards) > 1
     updated = [
         pod
@@ -166,10 +156,10 @@ def _status(
         ready=f"{ready}/{facts.wanted * len(shards)}",
         primary=_led(shards) if several else told[0].primary,
         epoch=max(one.epoch for one in told),
-        image=facts.code.image if facts.code else before.image,
-        module=facts.code.module if facts.code else before.module,
-        accepted_with=accepted_with(facts.code) if facts.code else before.accepted_with,
-        fingerprint=serving_fingerprint(snapshot),
+        image=last.image,
+        module=last.module,
+        accepted_with=last.accepted_with,
+        fingerprint=last.fingerprint,
         service_id="" if several else told[0].service_id,
         incarnation=0 if several else told[0].incarnation,
         last_takeover_time=max(one.last_takeover_time for one in told),

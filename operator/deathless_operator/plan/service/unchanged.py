@@ -55,8 +55,9 @@ def only_remedy(snapshot: Snapshot, settings: OperatorSettings, findings: Findin
 def only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Findings, sentence: str) -> Plan:
     """Plan nothing, and tell how things stand."""
     sets = [child for part in snapshot.parts() if (child := part.stateful_set()) is not None]
-    wanted, noted = max((number(child.raw, "spec", "replicas") for child in sets), default=0), noted_upgrade(snapshot)
-    wanted = min(wanted, noted.replicas) if noted is not None else wanted
+    wanted = max((number(child.raw, "spec", "replicas") for child in sets), default=0)
+    noted = [found.replicas for part in snapshot.parts() if (found := noted_upgrade(part)) is not None]
+    wanted = min([wanted, *noted])
     if not findings.told.get("Paused"):
         findings.tell("Paused", "False", "NotPaused", "the operator works on it")
     said = tell_replicas(snapshot, findings)

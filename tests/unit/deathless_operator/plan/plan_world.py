@@ -106,8 +106,8 @@ class World:
     was_refused: bool = False  # `failures` come from that
     done: list[Target] = field(default_factory=list)  # what was carried out
     strict: bool = True
-    log_code: str = ""  # fingerprint of the code that the log is of
-    ordered: str = ""  # fingerprint that the primary was told to be upgraded to, and is not yet
+    log_codes: dict[str, str] = field(default_factory=dict)  # by StatefulSet: fingerprint of the code the log is of
+    orders: dict[str, str] = field(default_factory=dict)  # and one that its primary was told to be upgraded to
     calls_off: int = 0  # so many upgrades are called off
     safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
 
@@ -310,8 +310,9 @@ class World:
 
     def _check_roll(self, name: str) -> None:
         found = self.stateful_set(set_of(name))
-        code = code_of(found["spec"]["template"]) if found else self.log_code
-        if is_ready(self.pods[name]) and code != self.log_code:
+        log_code = self.log_codes.get(set_of(name), "")
+        code = code_of(found["spec"]["template"]) if found else log_code
+        if is_ready(self.pods[name]) and code != log_code:
             raise Broken(f"{name} serves, and would be made anew from other code than the log is of")
         others = {key: pod for key, pod in self.replicas(set_of(name)).items() if key != name}
         size = min(self.size(set_of(name)), self.spec["replicas"])  # pods that an upgrade needs besides may be missing
@@ -357,6 +358,24 @@ class World:
     def sets(self) -> list[str]:
         """Names of the StatefulSets, by shard."""
         return [names.of_shard("bank", shard) for shard in range(self.spec.get("shards", 1))]
+
+    @property
+    def log_code(self) -> str:
+        """Fingerprint of the code that the first shard's log is of."""
+        return self.log_codes.get("bank", "")
+
+    @log_code.setter
+    def log_code(self, fingerprint: str) -> None:
+        self.log_codes["bank"] = fingerprint
+
+    @property
+    def ordered(self) -> str:
+        """Fingerprint that the first shard's primary was told to be upgraded to, and is not yet."""
+        return self.orders.get("bank", "")
+
+    @ordered.setter
+    def ordered(self, fingerprint: str) -> None:
+        self.orders["bank"] = fingerprint
 
     def stateful_set(self, name: str = "bank") -> Raw | None:
         """The StatefulSet."""
@@ -452,7 +471,7 @@ class World:
                 self._run_check(pod)
         elif pod["status"]["phase"] == "Pending":
             self._start(pod, name)
-        elif self.log_code and code_of(pod) != self.log_code:
+        elif self.log_codes.get(set_of(name), code_of(pod)) != code_of(pod):
             self._stand_by(pod, name)
         else:
             set_ready(pod, ready=not is_fenced(pod), at=self.now)
@@ -485,31 +504,34 @@ class World:
         (container,) = pod["spec"]["containers"]
         told = code_of(pod)
         pod["status"].setdefault("containerStatuses", [{"name": "upgrade", "state": {"running": {}}}])
-        upgraders = [each for each in self.replicas().values() if role(each) == "upgrader" and code_of(each) == told]
+        each = names.of_shard("bank", int(pod["metadata"]["labels"].get(names.LABEL_SHARD, "0")))
+        pods = self.replicas(each).values()
+        upgraders = [pod for pod in pods if role(pod) == "upgrader" and code_of(pod) == told]
         if pod["status"]["phase"] == "Pending":
             pod["status"]["phase"] = "Running"
-        elif self.log_code == told:
+        elif self.log_codes.get(each) == told:
             end_driver(pod, 0, json.dumps({"fingerprint": told}), self.now)
         elif container["image"] == "bank:misfit":
             end_driver(pod, 78, "DL1023 FieldDropped: Account.owner", self.now)
-        elif self._differs(told) and "--only-compatible" in container["command"]:
+        elif self._differs(told, each) and "--only-compatible" in container["command"]:
             end_driver(pod, 78, "DL1023 HandlerGone: close", self.now)
         elif self.calls_off or self.now - made_at(pod) > 600:
             self.calls_off = max(0, self.calls_off - 1)
             end_driver(pod, 75, "DL1022 the upgrader is not up to date", self.now)
-        elif upgraders and not self.ordered:
-            self.ordered = told
+        elif upgraders and not self.orders.get(each):
+            self.orders[each] = told
 
-    def _differs(self, told: str) -> bool:
-        return FINGERPRINTS["bank:major"] in (told, self.log_code)
+    def _differs(self, told: str, each: str) -> bool:
+        return FINGERPRINTS["bank:major"] in (told, self.log_codes.get(each))
 
-    def _commit(self) -> None:
+    def _commit(self, each: str) -> None:
         """An upgrader makes the upgrade that was ordered, where it still can: nobody asks who ordered it."""
-        told, self.ordered = self.ordered, ""
-        for key, pod in self.replicas().items():
+        told = self.orders.pop(each, "")
+        for key, pod in self.replicas(each).items():
             if told and role(pod) == "upgrader" and code_of(pod) == told:
-                self.log_code, self.epoch, self.takeovers = told, self.epoch + 1, self.takeovers + 1
-                for other in self.replicas().values():
+                self.log_codes[each], self.epoch, self.takeovers = told, self.epoch + 1, self.takeovers + 1
+                self.shard_takeovers[each] = self.shard_takeovers.get(each, 0) + 1
+                for other in self.replicas(each).values():
                     other["metadata"]["labels"].pop(names.LABEL_ROLE, None)
                     if code_of(other) != told:
                         set_ready(other, ready=False, at=self.now)
@@ -540,7 +562,7 @@ class World:
             "replica": f"r{ordinal}",
             "role": spoken,
             "epoch": self.epoch,
-            "fingerprint": code_of(pod) if spoken == "dead" else self.log_code or code_of(pod),
+            "fingerprint": code_of(pod) if spoken == "dead" else self.log_codes.get(set_of(name)) or code_of(pod),
             "condition": condition,
             "service_id": "ab" * 16,
             "incarnation": 1,
@@ -553,8 +575,8 @@ class World:
 
     def elect(self) -> None:
         """A replica that serves takes the lead of its shard where none does."""
-        self._commit()
         for each in self.sets():
+            self._commit(each)
             self._elect(each)
 
     def _elect(self, each: str) -> None:
@@ -566,8 +588,7 @@ class World:
         if not able or any(role(pod) == "primary" for pod in able.values()):
             return
         name, pod = next(iter(able.items()))
-        self.log_code = self.log_code or code_of(pod)
-        assert code_of(pod) == self.log_code, "other code leads"
+        assert self.log_codes.setdefault(each, code_of(pod)) == code_of(pod), "other code leads"
         self.epoch += 1
         self.takeovers += 1
         self.shard_takeovers[each] = self.shard_takeovers.get(each, 0) + 1

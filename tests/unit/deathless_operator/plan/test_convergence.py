@@ -187,12 +187,12 @@ def check_rest(world: World) -> None:
     refused = world.condition("UpgradeRequired")["status"] == "True"
     assert world.condition("Ready")["status"] == ("True" if wanted and not refused else "False")
     assert world.status["image"] == world.spec["image"] or refused
-    if world.log_code:
-        assert world.log_code == FINGERPRINTS[str(world.status["image"])], "other code runs than the log is of"
-    assert (
-        names.UPGRADING_TO_ANNOTATION not in world.children["StatefulSet", "bank"]["metadata"]["annotations"]
-        or not wanted
-    )
+    for each in world.sets():
+        noted = world.children["StatefulSet", each]["metadata"]["annotations"]
+        if each in world.log_codes:
+            assert world.log_codes[each] == FINGERPRINTS[noted[names.IMAGE_ANNOTATION]], "it runs other code"
+        assert names.UPGRADING_TO_ANNOTATION not in noted or not wanted
+    assert refused or not world.log_code or world.log_code == FINGERPRINTS[str(world.status["image"])]
     assert ("NetworkPolicy", "bank") in world.children or world.spec.get("networkPolicy")
     checks = [pod for pod in world.pods.values() if names.LABEL_PURPOSE in pod["metadata"]["labels"]]
     assert not checks or refused
@@ -231,6 +231,33 @@ def test_upgrade_ends_whatever_happens_and_wherever_the_operator_dies(
     world = running({"replicas": replicas})
     world.edit(**EDITS[image])
     storm(world, moves)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    moves=st.lists(st.one_of(st.just(("round", 0)), UPGRADING), max_size=90),
+    image=st.sampled_from([2, 3, 4]),
+    shards=st.integers(2, 3),
+)
+def test_upgrade_of_shards_ends_whatever_happens_and_wherever_the_operator_dies(
+    moves: list[tuple[str, int]], image: int, shards: int
+) -> None:
+    world = running({"replicas": 2, "shards": shards})
+    world.edit(**EDITS[image])
+    storm(world, moves)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.lists(st.integers(0, 3), max_size=120), shards=st.integers(2, 3))
+def test_each_shard_is_upgraded_once_wherever_the_operator_dies(cuts: list[int], shards: int) -> None:
+    world = running({"replicas": 2, "shards": shards})
+    world.shard_takeovers.clear()
+    world.edit(image="bank:other")
+    live_through(world, cuts)
+    rest(world)
+    check_rest(world)
+    assert world.log_codes == dict.fromkeys(world.sets(), "bb" * 16)
+    assert world.shard_takeovers == dict.fromkeys(world.sets(), 2), "the upgrader leads, then one that stays"
 
 
 @settings(max_examples=60, deadline=None)

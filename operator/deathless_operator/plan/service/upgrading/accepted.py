@@ -4,6 +4,9 @@
     serves          what replicas announce; a pod says a fingerprint only once it runs the log by that code
     upgraded to     stands on the StatefulSet beside the accepted code, and the fingerprint on pods made meanwhile
 
+A service of several shards has all of it for each of them: they are upgraded one after another. The snapshot says which
+shard is meant.
+
 Guarantees: what the image in a template says is not asked, since anybody may edit it; the code that serves behind an
 upgrade is the accepted one, whatever the spec says by now. Does not: decide (`image_check`, `upgrade`). Imports model
 and base only.
@@ -21,10 +24,11 @@ from deathless.base.config import PeerConfig
 from deathless.base.limits import REPLICATED
 from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
+from deathless_operator.model.status import ShardStatus
 from deathless_operator.model.values import objects, text
 from deathless_operator.plan.actions import Action
 from deathless_operator.plan.service.objects import Code, UpgradingTo
-from deathless_operator.plan.service.pods import container, every_replica, serves
+from deathless_operator.plan.service.pods import container, replicas, serves
 from deathless_operator.plan.snapshot import Announcement, ChildView, PodView, Snapshot
 
 OTHER_CODE: Final = "DL4009"
@@ -44,6 +48,7 @@ class Drive:
     fingerprint: str  # of the code that is to lead
     only_compatible: bool
     upgraders: tuple[str, ...]  # names of replicas
+    shard: dict[str, str]  # label that tells the shard; empty: there is one
 
 
 class Losses(NamedTuple):
@@ -76,8 +81,8 @@ class Decision:
 def accepted_code(snapshot: Snapshot) -> Code | None:
     """Give the code that was accepted last; None where nothing was.
 
-    It stands on the StatefulSets, which are applied in their order, and in the status, so that whoever deletes one of
-    them by hand has no code accepted unseen. The image in a StatefulSet's template is not asked: anybody may edit it.
+    It stands on the shard's StatefulSet and in the status, so that whoever deletes the one by hand has no code accepted
+    unseen. The image in a StatefulSet's template is not asked: anybody may edit it.
     """
     made = made_upgrade(snapshot)
     if made is not None:
@@ -87,7 +92,7 @@ def accepted_code(snapshot: Snapshot) -> Code | None:
 
 def noted_code(snapshot: Snapshot) -> Code | None:
     """Give the code that stands as accepted, on the StatefulSet or in the status."""
-    child = _first_set(snapshot)
+    child = snapshot.stateful_set()
     if child is None or names.MODULE_ANNOTATION not in child.annotations:
         return _told_code(snapshot) or _running_code(snapshot)
     image = child.annotations.get(names.IMAGE_ANNOTATION, "") or _image_of(child)  # of an operator before it
@@ -100,13 +105,9 @@ def noted_code(snapshot: Snapshot) -> Code | None:
     return Code(image=image, module=module, limits=limits, peers=peers) if image else None
 
 
-def _first_set(snapshot: Snapshot) -> ChildView | None:
-    return next((found for part in snapshot.parts() if (found := part.stateful_set()) is not None), None)
-
-
 def noted_upgrade(snapshot: Snapshot) -> UpgradingTo | None:
     """Give the code that the StatefulSet is noted to be upgraded to, made or not; None: there is none."""
-    child = _first_set(snapshot)
+    child = snapshot.stateful_set()
     noted = child.annotations.get(names.UPGRADING_TO_ANNOTATION, "") if child is not None else ""
     if not noted:
         return None
@@ -118,7 +119,7 @@ def noted_upgrade(snapshot: Snapshot) -> UpgradingTo | None:
 
 def noted_losses(snapshot: Snapshot, key: str) -> Losses:
     """Give how often the upgrade that `key` asks for was spoilt; what is noted of another one does not count."""
-    child = _first_set(snapshot)
+    child = snapshot.stateful_set()
     of, _, times = (child.annotations.get(names.LOSSES_ANNOTATION, "") if child is not None else "").partition(" ")
     return Losses(key, int(times) if of == key and times.isdecimal() and len(times) <= LOSSES_DIGITS_MAX else 0)
 
@@ -134,7 +135,7 @@ def made_upgrade(snapshot: Snapshot) -> UpgradingTo | None:
 
 
 def _is_superseded(snapshot: Snapshot) -> bool:
-    return any(says_refused(pod) and not upgrades_to(pod) for _, _, pod in every_replica(snapshot))
+    return any(says_refused(pod) and not upgrades_to(pod) for pod in replicas(snapshot).values())
 
 
 def _is_believed(pod: PodView, told: Announcement) -> bool:
@@ -155,7 +156,7 @@ def refused_everywhere(snapshot: Snapshot) -> frozenset[str]:
 
     Then the accepted code is not the log's, whatever is noted: the note may be gone with its StatefulSet.
     """
-    pods = [pod for _, _, pod in every_replica(snapshot)]
+    pods = replicas(snapshot).values()
     if any(map(serves, pods)) or not all(map(says_refused, pods)):
         return frozenset()
     return frozenset(pod.announced.fingerprint for pod in pods if pod.announced is not None)
@@ -175,7 +176,7 @@ def kept_note(snapshot: Snapshot) -> UpgradingTo | None:
     noted = noted_upgrade(snapshot)
     if noted is None or made_upgrade(snapshot) is not None:
         return None
-    pods = [pod for _, _, pod in every_replica(snapshot)]
+    pods = replicas(snapshot).values()
     over = any(map(serves, pods)) and not any(map(upgrades_to, pods))
     return None if over else noted
 
@@ -198,9 +199,40 @@ def accepted_with(code: Code) -> str:
     return "" if found == AcceptedWith() else msgspec.json.encode(found, order="sorted").decode()
 
 
+def told_of(snapshot: Snapshot) -> ShardStatus:
+    """Give the shard's status as it was written last; where it says nothing about code, what is said of the service."""
+    known = snapshot.resource.status
+    whole = ShardStatus(
+        shard=snapshot.shard,
+        image=known.image,
+        module=known.module,
+        accepted_with=known.accepted_with,
+        fingerprint=known.fingerprint,
+    )
+    if snapshot.shards == 1:
+        return msgspec.structs.replace(
+            whole,
+            primary=known.primary,
+            epoch=known.epoch,
+            service_id=known.service_id,
+            incarnation=known.incarnation,
+            last_takeover_time=known.last_takeover_time,
+        )
+    told = next((found for found in known.shards if found.shard == snapshot.shard), None)
+    if told is None or told.module or told.fingerprint:
+        return told or whole
+    return msgspec.structs.replace(
+        told,
+        image=whole.image,
+        module=whole.module,
+        accepted_with=whole.accepted_with,
+        fingerprint=whole.fingerprint,
+    )
+
+
 def _told_code(snapshot: Snapshot) -> Code | None:
     """Give the code that the status tells of."""
-    told = snapshot.resource.status
+    told = told_of(snapshot)
     if not told.image or not told.module:
         return None
     besides = AcceptedWith()
@@ -219,7 +251,8 @@ class _Configured(msgspec.Struct, frozen=True):
 
 def _running_code(snapshot: Snapshot) -> Code | None:
     """Give the code of replicas that serve, by their image and settings: nothing else tells what was accepted."""
-    serving = [(one.image, pod) for _, _, pod in every_replica(snapshot) if serves(pod) and (one := container(pod))]
+    pods = replicas(snapshot).values()
+    serving = [(one.image, pod) for pod in pods if serves(pod) and (one := container(pod))]
     if not serving or not serving[0][0]:
         return None
     image, pod = serving[0]
@@ -237,16 +270,16 @@ def _running_code(snapshot: Snapshot) -> Code | None:
 
 
 def serving_fingerprint(snapshot: Snapshot) -> str:
-    """Give the fingerprint of the code that the service has run; empty: nobody ever served.
+    """Give the fingerprint of the code that the shard has run; empty: nobody ever served.
 
     Replicas that are ready tell it; then those that have served in the last epoch that is known, and are not refused
     for their code, then the status, which anybody may have written. An upgrader that is not ready tells it only where
     it leads: one whose upgrade fails in its last step says the new fingerprint for a moment.
     """
-    known = snapshot.resource.status
+    known = told_of(snapshot)
     spoken = [
         (pod.ready, told.epoch, told.fingerprint)
-        for _, _, pod in every_replica(snapshot)
+        for pod in replicas(snapshot).values()
         if (told := pod.announced) is not None
         and told.fingerprint
         and (pod.ready or (told.epoch > 0 and told.epoch >= known.epoch and _is_believed(pod, told)))

@@ -63,5 +63,5 @@ def driving_pod(objects_of: Objects, service: str, stateful_set: JsonObject, dri
     labels = part(manifest, "metadata", "labels")
     assert isinstance(labels, dict), "a manifest has labels"
     # No replica: the Services must not find it.
-    labels |= {names.LABEL_PURPOSE: names.PURPOSE_UPGRADE, names.LABEL_NAME: "deathless-upgrade"}
+    labels |= {names.LABEL_PURPOSE: names.PURPOSE_UPGRADE, names.LABEL_NAME: "deathless-upgrade"} | drive.shard
     return manifest

@@ -8,6 +8,8 @@
         another                     see `upgrade`; the accepted code stays until replicas of the new one serve
         no answer                   say why, the accepted code stays
 
+Each shard is decided for; one is upgraded once those before it are whole. A check's answer counts for all of them.
+
 Guarantees: an unanswered check never changes the StatefulSet; a check pod of another image, module or limits is taken
 away. An upgrade that is noted on the StatefulSet goes on without its check pod. Does not: roll, or decide about other
 code. Imports model and base only.
@@ -15,7 +17,8 @@ code. Imports model and base only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import msgspec
@@ -35,7 +38,7 @@ from deathless_operator.plan.service.placement import (
     pull_policy,
     where_it_runs,
 )
-from deathless_operator.plan.service.pods import PULL_REASONS, container, every_replica, serves
+from deathless_operator.plan.service.pods import PULL_REASONS, container, replicas, serves
 from deathless_operator.plan.service.upgrading import upgrade
 from deathless_operator.plan.service.upgrading.accepted import (
     Decision,
@@ -62,6 +65,7 @@ class _Check:
     wanted: Code
     known: str  # fingerprint that serves
     stale: tuple[Action, ...]  # removes check pods of other code
+    before: str  # what has to end in the shards before this one; empty: nothing
 
     @property
     def adopted(self) -> str:
@@ -70,25 +74,63 @@ class _Check:
         The service stands still for that. Where a replica serves, the log is of what that one runs: the annotation may
         be of any time before.
         """
-        if any(serves(pod) for _, _, pod in every_replica(self.snapshot)):
+        if any(map(serves, replicas(self.snapshot).values())):
             return ""
         return self.snapshot.resource.annotations.get(names.ADOPTED_CODE_ANNOTATION, "")
 
 
-def decide(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects_of: Objects) -> Decision:
-    """Decide which code the objects are made from."""
+def decide(
+    snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects_of: Objects
+) -> tuple[Decision, ...]:
+    """Decide for each shard which code its objects are made from; what several ask for stands in the first of them."""
+    found: list[Decision] = []
+    taken: list[Action] = []
+    before = ""
+    for part in snapshot.parts():
+        decision = _decide(part, spec, settings, objects_of, before)
+        own = tuple(action for action in decision.actions if action not in taken)
+        taken += own
+        named = decision.message if snapshot.shards == 1 else f"{part.set_name}: {decision.message}"
+        found.append(replace(decision, actions=own, message=named))
+        if not before:
+            before = _unfinished(part, spec, decision)
+    if all(decision.outcome == "Accepted" for decision in found):
+        checks = _remove(_check_pods(snapshot), "its image is not asked about any more")
+        found[-1] = replace(found[-1], actions=(*found[-1].actions, *checks))
+    return tuple(found)
+
+
+def first_open(decisions: Sequence[Decision]) -> Decision:
+    """Give the decision that tells how the service stands: of the first shard whose code is not what the spec names."""
+    return next((found for found in decisions if found.outcome != "Accepted"), decisions[0])
+
+
+def _unfinished(part: Snapshot, spec: ServiceSpec, decision: Decision) -> str:
+    """Say what is still to be done in a shard before the next one is upgraded; empty: nothing."""
+    if decision.outcome != "Accepted":
+        return f"{part.set_name} is upgraded"
+    return upgrade.in_motion(part, spec.replicas)
+
+
+def _check_pods(snapshot: Snapshot) -> list[PodView]:
+    return [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == PURPOSE]
+
+
+def _decide(
+    snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects_of: Objects, before: str
+) -> Decision:
     wanted = code_of(spec)
     accepted = accepted_code(snapshot)
     known = serving_fingerprint(snapshot)
     name = names.check_pod(snapshot.resource.name, digest([wanted.image, wanted.module, *_parts(spec)]))
-    checks = [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == PURPOSE]
+    checks = _check_pods(snapshot)
     if accepted is None or accepted == wanted or not known:
         return Decision(
             code=wanted,
             outcome="Accepted",
             reason="Accepted",
             message="the image is the one that runs",
-            actions=(*_remove(checks, "its image is not asked about any more"), *upgrade.remove_drivers(snapshot)),
+            actions=upgrade.remove_drivers(snapshot),
         )
     stale = _remove([pod for pod in checks if pod.name != name], "its image is not asked about any more")
     check = _Check(
@@ -99,6 +141,7 @@ def decide(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, ob
         wanted=wanted,
         known=known,
         stale=stale,
+        before=before,
     )
     noted = noted_upgrade(snapshot)
     if noted is not None and noted.code == wanted and not noted.is_told_by(check.adopted):
@@ -110,7 +153,7 @@ def decide(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, ob
         return _waiting(check, (*stale, *drivers, made), float(settings.check_deadline_s))
     found = container(pod, PURPOSE)
     if found is not None and found.terminated and found.exit_code == 0 and fingerprint_in(found.message):
-        return _judge_told(pod, found.message, check)
+        return _judge_told(found.message, check)
     return _judge_silent(pod, check, (*stale, *drivers))
 
 
@@ -125,17 +168,16 @@ def _waiting(check: _Check, actions: tuple[Action, ...], requeue_s: float) -> De
     )
 
 
-def _judge_told(pod: PodView, message: str, check: _Check) -> Decision:
+def _judge_told(message: str, check: _Check) -> Decision:
     """Compare the fingerprints that a check pod tells with what serves."""
     told, spellings = fingerprint_in(message), spellings_in(message)
     if not spellings.isdisjoint({check.known, check.adopted} - {""}):
-        done = (*_remove([pod], "it has told its fingerprint"), *upgrade.remove_drivers(check.snapshot))
         return Decision(
             code=check.wanted,
             outcome="Accepted",
             reason="Accepted",
             message=f"{check.spec.image} contains the code that serves",
-            actions=(*check.stale, *done),
+            actions=(*check.stale, *upgrade.remove_drivers(check.snapshot)),
         )
     refused = refused_everywhere(check.snapshot)
     if refused and spellings.isdisjoint(refused):
@@ -169,6 +211,7 @@ def _other_code(to: UpgradingTo, check: _Check) -> Decision:
         to=to,
         known=check.known,
         stale=check.stale,
+        before=check.before,
     )
     return upgrade.decide(asked)
 

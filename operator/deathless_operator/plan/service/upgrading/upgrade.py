@@ -1,10 +1,11 @@
 """Whether a service is upgraded to the other code that its spec names, and how far that is (0027).
 
-    several shards, suspended          refused for now: UpgradeRequired says so
+    suspended                          refused for now: UpgradeRequired says so
     policy Manual, no word             refused: the message holds the command that gives the word
     the driving pod was refused        refused, until code, policy or word change, or somebody deletes that pod
     it was called off                  the accepted code's template again; tried again later, three times in all
-    the service is in motion           waited for: a roll, a lost node, upgraders of before, a pod that adopts
+    the service is in motion           waited for: a roll, a lost node, upgraders of before, a pod that adopts; of
+                                       several shards, those before this one
     else                               upgrading: the new code's template, two pods more, and a driving pod
 
     while upgrading: a replica of the accepted code was made anew, or the spec has another number of replicas
@@ -76,6 +77,7 @@ class Asked:
     to: UpgradingTo  # what the check pod told
     known: str  # fingerprint that serves
     stale: tuple[Action, ...] = ()  # removes pods that nobody asks about any more
+    before: str = ""  # what has to end in the shards before this one; empty: nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +101,14 @@ def word_of(snapshot: Snapshot) -> str:
 def key_of(snapshot: Snapshot, spec: ServiceSpec, wanted: Code) -> str:
     """Give the hash of what is asked for: a refusal counts until this changes."""
     code: Json = msgspec.to_builtins(wanted, order="sorted")
-    return digest([code, spec.upgrade_policy, word_of(snapshot)])
+    shard: list[Json] = [snapshot.shard] if snapshot.shard else []
+    return digest([code, spec.upgrade_policy, word_of(snapshot), *shard])
 
 
 def driving_pods(snapshot: Snapshot) -> list[PodView]:
-    """Give the pods that lead, or led, through an upgrade."""
-    return [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == names.PURPOSE_UPGRADE]
+    """Give the pods that lead, or led, through an upgrade of the shard."""
+    pods = [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == names.PURPOSE_UPGRADE]
+    return [pod for pod in pods if pod.labels.get(names.LABEL_SHARD, "0") == str(snapshot.shard)]
 
 
 def remove_drivers(snapshot: Snapshot, key: str = "") -> tuple[Action, ...]:
@@ -155,7 +159,7 @@ def _decide(asked: Asked, key: str, losses: Losses) -> Decision:
     if again_s > 0:
         told = f"{last.called_off}. Attempt {last.number} of {ATTEMPTS_MAX}; it is tried again automatically"
         return _call_off(asked, key, told, again_s)
-    if not begun and (why := _in_motion(asked)):
+    if not begun and (why := asked.before or in_motion(snapshot, spec.replicas)):
         return _waiting(asked, key, f"begins after {why}")
     return _go_on(asked, key, last, has_word) if begun else _begin(asked, key)
 
@@ -184,11 +188,6 @@ def _held_back(asked: Asked, has_word: bool) -> str:
         f"{spec.image} with {spec.module} and spec.limits is other code ({to.fingerprint[:12]}) than what serves "
         f"({asked.known[:12]}); {accepted.image} continues"
     )
-    if spec.shards > 1:
-        return (
-            f"{what}. Services of several shards are not upgraded in a cluster yet: revert them, or suspend the "
-            "service and `kubectl deathless adopt --code`"
-        )
     if spec.suspend:
         return (
             f"{what}. It is upgraded while it runs: set spec.suspend to false, revert the change, or "
@@ -217,17 +216,17 @@ def _recreated(asked: Asked) -> list[str]:
 def _lost_too_often(asked: Asked, losses: Losses) -> str:
     """Say that what is wrong with the replicas has to be found first."""
     snapshot = asked.snapshot
+    where = f"-n {snapshot.resource.namespace}"
     return (
         f"the upgrade from {_shown(asked.accepted)} to {_shown(asked.to.code)} was called off {losses.times} times "
         f"because a replica was lost while it was under way, and {asked.accepted.image} continues. Find out why pods "
         "are lost; then let it begin again: "
-        f"`kubectl -n {snapshot.resource.namespace} annotate statefulset {snapshot.set_name} {names.LOSSES_ANNOTATION}-`"
+        f"`kubectl {where} annotate statefulset {snapshot.set_name} {names.LOSSES_ANNOTATION}-`"
     )
 
 
-def _in_motion(asked: Asked) -> str:
-    """Say what has to end before an upgrade begins; empty: nothing."""
-    snapshot, count = asked.snapshot, asked.spec.replicas
+def in_motion(snapshot: Snapshot, count: int) -> str:
+    """Say what has to end in a shard of so many replicas before an upgrade begins; empty: nothing."""
     child, pods = snapshot.stateful_set(), replicas(snapshot)
     if shown := adopting(snapshot):
         return f"{', '.join(shown)} has ended"
@@ -273,6 +272,7 @@ def _go_on(asked: Asked, key: str, last: Attempt, has_word: bool) -> Decision:
         fingerprint=asked.to.fingerprint,
         only_compatible=asked.spec.upgrade_policy == "Compatible" and not has_word,
         upgraders=tuple(f"r{ordinal}" for ordinal in ordinals),
+        shard=names.shard_label(snapshot.shard, snapshot.shards),
     )
     return replace(_upgrading(asked, key, "the pod that leads through it is created"), drive=drive)
 

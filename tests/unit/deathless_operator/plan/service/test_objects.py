@@ -25,7 +25,7 @@ def made(**spec: Any) -> Objects:
 
 
 def test_every_object_bears_labels_owner_and_hash() -> None:
-    for manifest in made().supports(LOCK, CODE):
+    for manifest in made().supports(LOCK, [CODE]):
         metadata: Any = manifest["metadata"]
         assert metadata["labels"] == names.labels("bank")
         assert metadata["ownerReferences"] == [made().owner()]

@@ -26,7 +26,8 @@ def decision(world: World) -> Decision:
     snapshot = world.snapshot()
     spec = snapshot.resource.spec
     assert spec is not None
-    return decide(snapshot, spec, SETTINGS, Objects(snapshot.resource, spec, SETTINGS))
+    (found,) = decide(snapshot, spec, SETTINGS, Objects(snapshot.resource, spec, SETTINGS))
+    return found
 
 
 def checking(**spec: Any) -> tuple[World, dict[str, Any]]:

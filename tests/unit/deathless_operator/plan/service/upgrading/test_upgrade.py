@@ -188,12 +188,68 @@ def test_refusal_is_kept_and_nothing_is_tried_again() -> None:
     until(world, lambda world: bool(drivers(world)))
 
 
-def test_several_shards_are_not_upgraded_yet() -> None:
-    world = running({"shards": 2})
+def begun_shards(world: World) -> list[str]:
+    """StatefulSets whose pods are made from other code than what was accepted."""
+    mark = names.UPGRADING_TO_ANNOTATION
+    templates = {each: world.children["StatefulSet", each]["spec"]["template"] for each in world.sets()}
+    return [each for each, template in templates.items() if mark in template["metadata"].get("annotations", {})]
+
+
+def test_shards_are_upgraded_one_after_the_other_and_each_is_whole_before_the_next() -> None:
+    world = running({"shards": 3, "replicas": 2})
+    world.told.clear()
     world.edit(image="bank:other")
-    world.settle()
-    assert (reason(world), world.log_code) == ("OtherFingerprint", "aa" * 16)
-    assert "several shards" in world.condition("UpgradeRequired")["message"]
+    seen: list[str] = []
+    for _ in range(200):
+        world.operate()
+        begun = begun_shards(world)
+        assert len(begun) <= 1
+        if begun and begun != seen[-1:]:
+            before = world.sets()[: world.sets().index(begun[0])]
+            assert all(is_ready(pod) for each in before for pod in world.replicas(each).values())
+            assert [world.log_codes[each] for each in before] == [OTHER] * len(before)
+            seen += begun
+        world.others_work()
+    assert (seen, world.log_codes) == (world.sets(), dict.fromkeys(world.sets(), OTHER))
+    assert [told for told in world.told if told.startswith("Upgrade")] == ["UpgradeStarted", "Upgraded"] * 3
+    assert world.condition("Ready")["status"] == "True"
+    assert not [pod for pod in world.pods.values() if purpose(pod)]
+
+
+def test_shards_behind_one_that_is_refused_stay_and_the_condition_names_it() -> None:
+    world = running({"shards": 2, "replicas": 2})
+    until(world, lambda world: all(map(is_ready, world.replicas().values())))
+    world.log_codes["bank-s1"] = "aa" * 16
+    world.edit(image="bank:misfit")
+    world.settle(200)
+    assert set(world.log_codes.values()) == {"aa" * 16}
+    assert reason(world) == "UpgradeRefused"
+    assert world.condition("UpgradeRequired")["message"].startswith("bank: ")
+
+
+def test_spec_that_goes_back_between_two_shards_upgrades_the_first_back() -> None:
+    world = running({"shards": 2, "replicas": 2})
+    world.edit(image="bank:other")
+    until(world, lambda world: world.log_codes["bank"] == OTHER)
+    world.edit(image="bank:1")
+    world.settle(300)
+    assert world.log_codes == {"bank": "aa" * 16, "bank-s1": "aa" * 16}
+    assert world.shard_takeovers["bank-s1"] == 1, "it was never touched"
+    assert world.condition("Ready")["status"] == "True"
+
+
+def test_shard_whose_stateful_set_is_deleted_between_two_upgrades_keeps_its_code() -> None:
+    world = running({"shards": 2, "replicas": 2})
+    world.edit(image="bank:other")
+    until(world, lambda world: world.log_codes["bank"] == OTHER)
+    del world.children["StatefulSet", "bank-s1"]
+    for name in [*world.replicas("bank-s1")]:
+        del world.pods[name]
+    world.operate()
+    noted = world.children["StatefulSet", "bank-s1"]["metadata"]["annotations"]
+    assert noted[names.IMAGE_ANNOTATION] == "bank:1"
+    world.settle(300)
+    assert world.log_codes == {"bank": OTHER, "bank-s1": OTHER}
 
 
 def test_suspended_service_is_upgraded_once_it_runs() -> None:
