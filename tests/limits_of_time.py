@@ -707,6 +707,7 @@ WALL_READS: Final = {
     "runtime/deathless/shell/net/callers.py": (1, "given to the issuer: tokens say when they end"),
     "runtime/deathless/shell/service_code/kept_code.py": (3, "which of several codes was used last, and ABANDONED_S"),
     "runtime/deathless/shell/upgrade/planning.py": (1, "the one time that migrations are shown"),
+    "runtime/deathless/shell/operate/log_export.py": (1, "the file says when it was made"),
     "runtime/deathless/shell/pod/health_port.py": (1, "the date header"),
     "runtime/deathless/shell/ingress/ingress.py": (1, "the date header"),
     "runtime/deathless/shell/net/proof.py": (2, "SWEPT_S"),

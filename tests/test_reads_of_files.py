@@ -22,6 +22,7 @@ PART = "opened to read so many bytes, or line by line"
 
 REVIEWED: Final = {
     "runtime/deathless/cli/look/explain.py": (2, "pages of this package, or of the sources that run"),
+    "runtime/deathless/cli/look/log_file.py": (1, NAMED),
     "runtime/deathless/cli/change/calls.py": (1, NAMED),
     "runtime/deathless/cli/demo/upgrades.py": (1, CODE),
     "runtime/deathless/drivers/files.py": (1, PART),
@@ -42,6 +43,7 @@ REVIEWED: Final = {
     "runtime/deathless/shell/service_code/kept_import.py": (1, CODE),
     "runtime/deathless/shell/ingress/pages.py": (1, "a file of this package, by a name that stands in the module"),
     "runtime/deathless/shell/pod/kubernetes_api.py": (1, NAMED),
+    "runtime/deathless/shell/operate/log_export.py": (1, PART),
     "runtime/deathless/shell/operate/log_history.py": (1, PART),
     "runtime/deathless/shell/link/machine_clock.py": (1, KERNEL),
     "runtime/deathless/shell/operate/manifest_file.py": (2, NAMED),

@@ -101,7 +101,7 @@ ELSEWHERE: dict[str, str] = {
     "core/primary/admission.py::Admission.space_refused": OURS,
     "core/tables/spool.py::Run.load": OURS,
     "deathless_operator/cli/plugin_operators.py::order": READ,
-    "deathless_operator/cli/plugin_upgrade.py::wanted_fingerprint": READ,
+    "deathless_operator/cli/plugin_upgrade.py::_noted": READ,
     "deathless_operator/cluster/kubeconfig.py::Login._run": "of a command of the user's own kubeconfig: NoCluster",
     "deathless_operator/cluster/lock_store.py::_read": READ,
     "deathless_operator/drill/front_door.py::HttpFrontDoor.read": READ,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +37,9 @@ from deathless.shell.directory.place import read_place
 from deathless.shell.directory.service_record import ServiceCopy, Shards, read_copy, read_shards
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.settings_file import SettingsFile
+from deathless.shell.lock_stores.exported import Exported, read_exported
 from deathless.shell.operate.log_history import ReplicaHistory
+from deathless.shell.operate.log_import import read_import
 from deathless.shell.operate.manifest_file import read_manifest
 from deathless.shell.operate.replica_log import parse_log_line
 from deathless.shell.operate.target import read_config as read_written_config
@@ -46,11 +51,40 @@ from deathless_operator.cluster.errors import NoCluster
 from deathless_operator.cluster.kubeconfig import from_kubeconfig
 
 CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r0"}, ReplicaConfig)
+EXPORTED = Exported(
+    name="bank",
+    service_id=bytes(16),
+    incarnation=1,
+    seed=bytes(32),
+    hash_seed=1,
+    fence="seal",
+    store_id="s",
+    head=1,
+    first_lsn=0,
+    last_lsn=1,
+    confirmed_lsn=1,
+    fingerprint="",
+    exported_at="",
+    version="0",
+)
 PLACE = Place("0" * 32, "/data", "m", Spot(1, ""), Spot(2, ""))
 INTERFACE = interface_of(bank, Limits())
 PARTS = {"python": "3.11", "source a": "0" * 8}
 ENVIRONMENT = {"POD_NAME": "bank-0", "POD_UID": "u", "POD_IP": "10.0.0.1"}
 SHARED = msgspec.json.encode({"service": "bank", "module": "a.py:a", "directory": "data"})
+
+
+def _archive(digests: bytes) -> bytes:
+    """An exported log without a log, with these digests."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in (("exported.json", msgspec.json.encode(EXPORTED)), ("digests.json", digests)):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
 MANIFEST = b"""apiVersion: deathless.dev/v1alpha1
 kind: DeathlessService
 metadata:
@@ -106,6 +140,20 @@ FILES = [
         ("shell/directory/adopted.py::read_adoption",),
         at("adopted.json", lambda path: read_adoption(str(path)), parents=1),
         msgspec.json.encode(Adoption()),
+        json_bytes,
+    ),
+    Door(
+        "exported.json",
+        ("shell/lock_stores/exported.py::decode_exported",),
+        at("exported.json", lambda path: read_exported(str(path)), parents=1),
+        msgspec.json.encode(EXPORTED),
+        json_bytes,
+    ),
+    Door(
+        "an exported log's digests",
+        ("shell/operate/log_import.py::_unpack",),
+        lambda data, folder: read_import(io.BytesIO(_archive(data)), "it", folder / "made", lambda _: None),
+        msgspec.json.encode({"exported.json": hashlib.sha256(msgspec.json.encode(EXPORTED)).hexdigest()}),
         json_bytes,
     ),
     Door(

@@ -1,4 +1,7 @@
-"""`deathless log ls | show | verify`: the segments of a service's log, what is in them, and whether it is all true."""
+"""`deathless log ls | show | verify`: the segments of a service's log, what is in them, and whether it is all true.
+
+`export` and `import` are in `log_file`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from deathless.cli.look.log_file import export, import_
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, json_of, print_json, print_json_line, print_table, show_bytes
 
@@ -24,6 +28,10 @@ ARGS_SHOWN_MAX = 60
 @click.group("log")
 def log() -> None:
     """Inspect a service's log, whether the service runs or not. Nothing is changed."""
+
+
+log.add_command(export)
+log.add_command(import_)
 
 
 @log.command("ls")

@@ -18,6 +18,7 @@ from deathless.engine.log.route import Route
 from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.ports import FileSystem, LockView, ServiceRecord
 from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.lock_stores.exported import read_exported
 from deathless.shell.lock_stores.opening import open_lock_to_look
 
 
@@ -60,10 +61,15 @@ def _open_folder(directory: str) -> RealFileSystem:
 async def inspect(config: ReplicaConfig) -> Inspection:
     """Open a directory.
 
-    Raises: InvalidArgument when no service was ever started in it; PermissionRefused; LockUnavailable.
+    Raises: InvalidArgument when no service was ever started in it; PermissionRefused; LockUnavailable; InvalidConfig,
+    NewerFormat: it is an exported log that can't be read.
     """
     filesystem = _open_folder(config.directory)
     try:
+        if (exported := read_exported(config.directory)) is not None:
+            view = exported.view()
+            assert view.service is not None
+            return Inspection(config, filesystem, view, view.service)
         async with open_lock_to_look(config, filesystem) as lock:
             view = await lock.view()
     except PermissionError as error:

@@ -17,6 +17,7 @@ from deathless.base.lock_stores import lock_store
 from deathless.engine.lock.async_lock import SyncToAsync
 from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, FileSystem
+from deathless.shell.lock_stores.exported import refuse_to_run
 
 Opener: TypeAlias = Callable[[ReplicaConfig, FileSystem, str], AbstractAsyncContextManager[AsyncLock]]
 
@@ -29,8 +30,9 @@ def open_lock(config: ReplicaConfig, filesystem: FileSystem, process: str) -> Ab
         filesystem: the shared directory, for the lock that lives there.
         process: tells this process from others of the replica that may open the lock at the same time.
 
-    Raises: InvalidConfig for an unknown kind.
+    Raises: InvalidConfig for an unknown kind, and where the log is an exported one.
     """
+    refuse_to_run(config.directory)
     return _named(lock_store(config.lock).opener)(config, filesystem, process)
 
 
