@@ -203,6 +203,26 @@ def test_compatible_code_needs_no_word_and_the_way_back_is_another_upgrade(tmp_p
         callers.check(bank.accounts(), 1)
 
 
+def test_code_that_answers_otherwise_needs_a_word_or_a_declaration(tmp_path: Path) -> None:
+    odd = version_1().replace("return len(account.tags)\n", "return len(account.tags) + 1\n", 1)
+    declared = 'bank.changes(from_=1, changed={"deposit": {"reply": "one more is told"}})\n'
+    with PodBank(tmp_path, replicas=2) as bank:
+        with Callers(bank) as callers:
+            callers.wait_more()
+            before = bank.head()
+            bank.roll_out("odd", odd, "r3")
+            said = bank.drive_to("odd", "--only-compatible", code=UpgradeRefused.exit_code, names=("r3",))
+            assert said.startswith("DL1023 AnswerDiffers: ")
+            assert "gave another state or reply" in said
+            assert "here it replies" in said
+            assert bank.head() == before
+            callers.wait_more()
+        callers.check(bank.accounts(), 1)
+        bank.roll_out("declared", odd + declared, "r4")
+        assert bank.driven("declared", "--only-compatible", names=("r4",))["generation"] == 2
+        assert "deposit does what is declared as changed (reply: one more is told)" in bank.log("drive")
+
+
 def test_way_back_with_a_migration_is_made_by_pods_of_a_third_image(tmp_path: Path) -> None:
     with PodBank(tmp_path, replicas=1) as bank:
         with Callers(bank) as callers:

@@ -203,9 +203,12 @@ class Changes:
     def add_block(self, block: Block) -> None:
         """Take a block in."""
         where = f"service {self.service.name}: changes(from_={block.from_!r})"
-        if type(block.from_) is not int or not 1 <= block.from_ < self.version:
-            raise InvalidService(f"{where}: from_ must be an older version, 1 to {self.version - 1}; "
+        if type(block.from_) is not int or not 1 <= block.from_ <= self.version:
+            raise InvalidService(f"{where}: from_ must be an older version, 1 to {self.version - 1}, or this one; "
                                  f"the service has version={self.version}")  # fmt: skip
+        if block.from_ == self.version and (block.renamed or block.removed or block.drops):
+            raise InvalidService(f"{where}: within a version only `changed` can be said; "
+                                 f"for the rest write Service(..., version={self.version + 1})")  # fmt: skip
         if block.from_ in self.blocks:
             raise InvalidService(f"{where}: there is such a block already; write all of it in one")
         for name, pending in block.removed.items():
@@ -470,7 +473,7 @@ class Versioned:
         """Say what went or changed since an older version, on purpose. The block goes once nobody has that code.
 
         Args:
-            from_: the older version.
+            from_: the older version; this very version for what former code of it did otherwise, in `changed` alone.
             renamed: new names of handlers, activities and schedules, by their old ones.
             removed: handlers, activities and schedules that are gone, by their old names, and what becomes of
                 messages that wait for them: "fail", or "refuse" the upgrade while there are any.

@@ -44,6 +44,7 @@ from deathless.engine.log.route import decode_cut
 from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard, cut_runs
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.debugger import LEFT, Debugger, Stops
@@ -71,6 +72,9 @@ class ReplayOrder(msgspec.Struct, kw_only=True):
     tell: str = "nothing"  # nothing | state | diff (what changed since `start`)
     key: str | None = None  # tell of this key alone
     any_code: bool = False  # run code that did not write the log: a what-if
+    written_by: bytes = b""  # the same, of what code with this fingerprint wrote, and nothing before that
+    recent: int | None = None  # begin at or below the last so many messages; None: as `start` says
+    declared_from: int | None = None  # what the code declares as changed since this version ends the run, as no error
     folder: str = "."  # what the module's path is relative to
     stops: Stops | None = None  # where Python's debugger stops, on the tool's terminal; None: nowhere
 
@@ -232,8 +236,12 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         with contextlib.nullcontext() if debugger is None else debugger.whole():
             ran, before = _run_all(look, shard, plan, before, debugger)
     except Diverged as error:
-        again = open_shard(service, limits, look.record.seed, sharding=config.sharding)
-        raise explained(look, again, plan, error) from None
+        declared = _declared(look, service, error.lsn, order.declared_from)
+        if not declared:
+            again = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+            raise explained(look, again, plan, error) from None
+        notes.append(declared)
+        ran = place.lsn - (plan.snapshot.lsn if plan.snapshot is not None else 0)
     started = plan.snapshot.lsn if plan.snapshot is not None else 0
     result = ReplayResult(
         started_at=started,
@@ -249,6 +257,31 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     )
     _tell(result, order, before or {}, executor.state())
     return result
+
+
+def _declared(look: Inspection, service: Service, lsn: int, before: int | None) -> str:
+    """Say what the code declares as changed of the handler that the message at `lsn` is for; empty: nothing."""
+    if not lsn or before is None:
+        return ""
+    frame = next(frames_between(look, lsn - 1, lsn), None)
+    message = None if frame is None else _message_at(frame, lsn)
+    if message is None or message[0] not in (Kind.CALL, Kind.FORK, Kind.REQUEST):
+        return ""
+    name = decode(message).method.decode(errors="replace")
+    declared = service.declared.changed(name, before)
+    if not declared:
+        return ""
+    told = ", ".join(f"{aspect}: {why}" for aspect, why in sorted(declared.items()))
+    return f"the run ends at lsn {lsn}, where {name} does what is declared as changed ({told})"
+
+
+def _message_at(frame: Frame, lsn: int) -> bytes | None:
+    at = int(frame.first_lsn)
+    for run, messages in cut_runs(decode_data(frame)):
+        if at <= lsn < at + run.count:
+            return bytes(messages[lsn - at])
+        at += run.count
+    return None
 
 
 def _misfits(shard: Shard) -> list[str]:
@@ -301,10 +334,12 @@ class _Plan:
 
 def _plan(look: Inspection, order: ReplayOrder, code: Description, notes: list[str]) -> _Plan:
     """Decide where to begin. Raises: InvalidArgument, UpgradeRequired, DataCorrupt."""
-    found = survey(look, code.spellings | former_spellings(look.config.directory, code))
+    mine = {order.written_by} if order.written_by else code.spellings | former_spellings(look.config.directory, code)
+    found = survey(look, mine)
     to = found.confirmed if order.to is None else order.to
     if to > found.confirmed:
         raise InvalidArgument(f"--to {to} is above the last confirmed message, lsn {found.confirmed}")
+    begin = order.start if order.recent is None else max(0, to - order.recent)
     floor = 0
     if not order.any_code:
         floor = found.code_floor
@@ -315,12 +350,12 @@ def _plan(look: Inspection, order: ReplayOrder, code: Description, notes: list[s
                 remedy="--any-code runs it nevertheless",
             )
     floor = max(floor, found.floor)
-    wanted = to if order.start is None else min(order.start, to)
+    wanted = to if begin is None else min(begin, to)
     snapshot = _load(look, floor, wanted, oldest=order.oldest, beginning=found.first == 0 and floor == 0)
     base = snapshot.lsn if snapshot is not None else 0
-    if order.start is not None and not order.oldest:
-        base = max(base, order.start)
-        if order.start < floor:
+    if begin is not None and order.recent is None and not order.oldest:
+        base = max(base, begin)
+        if begin < floor:
             notes.append(
                 f"the run begins at the checkpoint at lsn {base}: what lies below was written by other code, or rebased"
             )

@@ -2,7 +2,8 @@
 
     preparing   the upgraders follow by the former code
     ready       they have run all of the log
-    checking    one of them migrates all that there is, to see what does not fit: that is refused here, by name
+    checking    one of them migrates all that there is, to see what does not fit: that is refused here, by name; code
+                for which nobody gave a word runs what was logged lately, and is to answer it in the same way
     cutting     the primary hands over to one of them, which makes the upgrade: the commit is its head in the lock
 
 On a machine of one's own the upgraders are processes that `live_upgrade` starts; in a cluster they are pods
@@ -34,6 +35,7 @@ from deathless.base.errors import (
 )
 from deathless.shell.net.admin_call import Access, access_of, ask, fitted
 from deathless.shell.operate.status import ReplicaView, ServiceView, look
+from deathless.shell.operate.upgrading.logged_answers import compare_with_log
 from deathless.shell.service_code.fingerprint import Description
 from deathless.shell.upgrade.planning import Head, head_of
 
@@ -128,7 +130,8 @@ class UpgradeLead:
         upgraders: that are to make it.
         tell: gets what happens.
         waits: how long each step may take.
-        only_compatible: refuse what does not leave the interface and all states as they are.
+        only_compatible: refuse what does not leave the interface and all states as they are, or answers what was
+            logged lately in another way.
     """
 
     def __init__(
@@ -281,6 +284,8 @@ class UpgradeLead:
                 f"the new code fits, but is not compatible: {'; '.join(found.notes) or 'states are migrated'}",
                 remedy=f"it needs a person's word: `kubectl deathless upgrade {self._config.service}`",
             )
+        if self._only_compatible:
+            self._say("checking", await compare_with_log(self._config, upgrade))
         how = "stay as they are" if found.compatible else "are migrated"
         self._say("checking", f"it fits: {found.keys:,} keys {how}, to lsn {found.lsn}, in {found.seconds:.2f} s")
 

@@ -177,8 +177,20 @@ def _two_blocks(service: Service) -> None:
     service.changes(from_=1)
 
 
-def _block_of_now(service: Service) -> None:
-    service.changes(from_=3)
+def _block_of_tomorrow(service: Service) -> None:
+    service.changes(from_=4)
+
+
+def _renamed_now(service: Service) -> None:
+    service.changes(from_=3, renamed={"take": "withdraw"}, changed={"deposit": {"reply": "rounded"}})
+
+
+def _removed_now(service: Service) -> None:
+    service.changes(from_=3, removed={"take": "fail"})
+
+
+def _dropped_now(service: Service) -> None:
+    service.changes(from_=3, drops=["Account.note"])
 
 
 REFUSED: dict[str, Callable[[Service], None]] = {
@@ -198,7 +210,10 @@ REFUSED: dict[str, Callable[[Service], None]] = {
     'drops names a field as "Class.field"': _no_field,
     "of 'deposit' may change reply, calls, state, times; 'speed' is none": _no_aspect,
     "there is such a block already": _two_blocks,
-    "from_ must be an older version, 1 to 2": _block_of_now,
+    "from_ must be an older version, 1 to 2, or this one": _block_of_tomorrow,
+    "within a version only `changed` can be said; for the rest write Service(..., version=4)": _renamed_now,
+    "within a version only `changed` can be said": _removed_now,
+    "changes(from_=3): within a version only": _dropped_now,
 }
 
 
@@ -207,6 +222,14 @@ def test_what_can_not_be_is_refused_where_it_stands(said: str) -> None:
     with pytest.raises(InvalidService) as caught:
         REFUSED[said](bank())
     assert said in caught.value.message
+
+
+def test_what_a_handler_does_otherwise_within_a_version_is_declared_for_that_version_and_older_ones() -> None:
+    service = bank()
+    service.changes(from_=3, changed={"deposit": {"reply": "rounded half up"}})
+    assert service.declared.changed("deposit", 3) == {"reply": "rounded half up"}
+    assert service.declared.changed("deposit", 2) == {"reply": "rounded half up"}
+    assert service.declared.changed("take", 3) == {}
 
 
 @pytest.mark.parametrize("version", [0, -1, True, "2"])

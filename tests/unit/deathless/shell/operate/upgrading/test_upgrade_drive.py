@@ -79,7 +79,7 @@ def test_an_order_that_did_not_arrive_does_not_count(monkeypatch: pytest.MonkeyP
 class Driving:
     """A drive whose service is played."""
 
-    def __init__(self, former: Former, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, former: Former, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 600.0) -> None:
         self.described = describe(new_code(), LIMITS)
         self.fingerprint = former.code.fingerprint  # of head's cut
         self.failures: list[Exception] = []  # of looks at head, first the next one
@@ -90,7 +90,7 @@ class Driving:
         monkeypatch.setattr(upgrade_drive, "head_of", self.head_of)
         monkeypatch.setattr(upgrade_drive, "UpgradeLead", lambda *_, **__: self)
         monkeypatch.setattr(upgrade_drive, "POLL_S", 0.0)
-        self.drive = Drive(former.config, ["r3", "r4"], {}, self.told.append, timeout_s=0.05)
+        self.drive = Drive(former.config, ["r3", "r4"], {}, self.told.append, timeout_s=timeout_s)
 
     async def head_of(self, _: ReplicaConfig) -> Head:
         if self.failures:
@@ -154,7 +154,7 @@ def test_whatever_else_than_a_refusal_stands_in_the_way_is_a_calling_off(
 
 
 def test_lock_store_that_stays_away_calls_it_off(former_code: Former, monkeypatch: pytest.MonkeyPatch) -> None:
-    driving = Driving(former_code, monkeypatch)
+    driving = Driving(former_code, monkeypatch, timeout_s=0.05)
     driving.failures = [LockUnavailable("away")] * 1_000_000
     with pytest.raises(UpgradeCalledOff, match="away"):
         asyncio.run(driving.drive.run())

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from deathless.base.config import ReplicaConfig, UpgradeConfig
-from deathless.base.errors import LockUnavailable, UpgradeCalledOff, UpgradeRefused
+from deathless.base.errors import LockUnavailable, PeerUnreachable, UpgradeCalledOff, UpgradeRefused
 from deathless.shell.net.admin_call import Access
 from deathless.shell.operate.status import ReplicaView, ServiceView
 from deathless.shell.operate.upgrading import upgrade_lead
@@ -29,6 +29,8 @@ class Service:
         self.asked: list[str] = []
         self.stopped = 0
         self._compatible = compatible
+        self.differs = ""  # what was logged gives something else
+        monkeypatch.setattr(upgrade_lead, "compare_with_log", self.compare)
         for name, fake in (("look", self.look), ("ask", self.ask), ("head_of", self.head_of)):
             monkeypatch.setattr(upgrade_lead, name, fake)
 
@@ -51,13 +53,19 @@ class Service:
             raise LockUnavailable("away")
         return SimpleNamespace(cut=SimpleNamespace(generation=self.generation), is_of=lambda *_: True)
 
+    async def compare(self, *_: object) -> str:
+        self.asked.append("compare")
+        if self.differs:
+            raise UpgradeRefused(self.differs)
+        return "nothing differs"
+
     async def stop(self) -> None:
         self.stopped += 1
 
-    def lead(self, *, only_compatible: bool = False) -> None:
+    def lead(self, *, only_compatible: bool = False, cut_s: float = 600.0) -> None:
         pods = PodUpgraders(["r3"], Access("bank"))
         pods.stop = self.stop  # type: ignore[method-assign]
-        waits = Waits(ready=1.0, cut=0.02, poll=0.0)
+        waits = Waits(ready=600.0, cut=cut_s, poll=0.0)
         lead = UpgradeLead(
             CONFIG, cast("Any", None), pods, lambda _: None, waits, only_compatible=only_compatible
         )  # fmt: skip
@@ -75,7 +83,7 @@ def test_an_upgrader_that_is_not_seen_for_a_moment_is_tried_all_the_same(monkeyp
 def test_an_upgrader_that_can_not_be_asked_is_not_handed_over_to(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(monkeypatch, "upgrader", "-")
     with pytest.raises(UpgradeCalledOff, match="r3 is -"):
-        service.lead()
+        service.lead(cut_s=0.02)
     assert "switchover" not in service.asked
 
 
@@ -92,3 +100,15 @@ def test_where_nobody_can_tell_whether_it_is_made_the_upgraders_stay(monkeypatch
     with pytest.raises(UpgradeRefused):
         service.lead(only_compatible=True)
     assert service.stopped == 0
+
+
+def test_what_answers_otherwise_is_not_cut_over_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(monkeypatch, "upgrader")
+    service.differs = "AnswerDiffers: lsn 5"
+    with pytest.raises(UpgradeRefused, match="AnswerDiffers: lsn 5"):
+        service.lead(only_compatible=True)
+    assert service.asked == ["status", "try_upgrade", "compare"]
+    assert service.stopped == 1
+    with pytest.raises(PeerUnreachable):  # nobody leads in this play
+        service.lead(cut_s=0.02)
+    assert service.asked[3:] == ["status", "try_upgrade", "switchover"], "with a word nothing is compared"

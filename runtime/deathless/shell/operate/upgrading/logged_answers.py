@@ -1,0 +1,53 @@
+"""Has new code run what was logged lately, and compares the digests: who is answered otherwise is found before the cut.
+
+It is for code that leaves the interface and all states as they are, and that nobody gave a word for: a fixed bug, a new
+handler, another library. The log holds a digest of each state and reply, so the former code is not needed, and one
+process with one state is. The first difference ends the run. One that the code declares (`changes(changed=...)`) is
+meant; any other is refused with lsn, handler, key, and what the new code gives.
+
+Guarantees: nothing is written; a log that can't be run again now, or not in time, holds nothing back. Does not: look
+for what a query gives, or for what comes behind the first difference (`deathless upgrade rehearse` does). Source:
+design 0027, "What was logged is run again".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from deathless.base.config import ReplicaConfig, UpgradeConfig
+from deathless.base.errors import DeathlessError, Diverged, UpgradeRefused
+from deathless.shell.operate.replay import ReplayOrder, replay
+
+RECENT: Final = 20_000  # messages that are run at least, where the log has them behind a checkpoint
+RUN_S: Final = 60.0  # a run that has not ended by then is left
+
+
+async def compare_with_log(config: ReplicaConfig, upgrade: UpgradeConfig) -> str:
+    """Run what was logged lately; gives what came of it, for people.
+
+    Args:
+        config: of a replica of the new code.
+        upgrade: that is to be made.
+
+    Raises: UpgradeRefused with the first difference that is not declared.
+    """
+    order = ReplayOrder(
+        written_by=bytes.fromhex(upgrade.from_fingerprint),
+        recent=RECENT,
+        any_code=True,
+        declared_from=upgrade.from_version,
+    )
+    try:
+        found = await asyncio.wait_for(replay(config, order), RUN_S)
+    except TimeoutError:
+        return f"what was logged lately was not run again within {RUN_S:g} s, and is not compared"
+    except Diverged as error:
+        raise UpgradeRefused(
+            f"AnswerDiffers: what was logged gives something else now: {error.message}",
+            remedy="declare it with changes(changed=...), or say that it is meant: `kubectl deathless upgrade --go`",
+        ) from None
+    except DeathlessError as error:
+        return f"what was logged lately can't be run again now, and is not compared: {error.message}"
+    told = f"{found.messages:,} messages of the log give the same states and replies"
+    return "; ".join((told, *(note for note in found.notes if note.startswith("the run ends"))))
