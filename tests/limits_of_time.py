@@ -612,6 +612,7 @@ STEADY: Final = {
     "runtime/deathless/shell/operate/upgrading/upgrade_lead.py": ("TOLD_S",),
     "runtime/deathless/shell/pod/entry.py": ("LOOK_S",),
     "runtime/deathless/shell/operate/upgrading/rehearsal.py": ("END_S", "TURNS_S"),
+    "runtime/deathless/shell/operate/upgrading/logged_answers.py": ("RUN_S",),
     "runtime/deathless/shell/operate/upgrading/reload.py": ("POLL_S",),
     "runtime/deathless/shell/operate/start_code.py": ("LOOK_S",),
     "runtime/deathless/shell/operate/status.py": ("ASK_S",),
