@@ -108,7 +108,7 @@ _ANYTIME: Final[Mapping[type, frozenset[StreamState] | None]] = {
 }
 LEGAL: Final = Table[State, StreamState](
     {
-        State.CONNECTED: {ConnectionOpened: None, ConnectionLost: None, BytesReceived: None},
+        State.CONNECTED: {**_ANYTIME, ConnectionOpened: None},
         State.HANDSHAKE: {**_ANYTIME, Ok: None},
         State.STREAMING: {
             **_ANYTIME,
@@ -227,12 +227,13 @@ class SourceClient:
 
     def _send(self, event: MessagesOffered, out: list[Effect]) -> None:
         """Check all, then send all."""
+        for stream in {message.stream: None for message in event.messages}:
+            self._check(MessagesOffered, stream)
         self._need(len(event.messages))
         sent: dict[StreamId, int] = {}
         parts = []
         for message in event.messages:
             ident = message.stream
-            self._check(MessagesOffered, ident)
             before = sent.get(ident, self._streams[ident].sent)
             if not before < message.id < NO_POSITION:
                 raise misuse(f"stream {ident}: message {message.id} after {before}: ids grow, up to {NO_POSITION - 1}")

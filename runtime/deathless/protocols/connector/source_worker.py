@@ -16,8 +16,8 @@ connection alone ends; a NOTIFY for a stream that this connection has already is
 keeps to it:
 - A message is dropped here only if its id is not above one that the primary called confirmed. All others go to the
   primary in the order in which they came, which admits by id (docs/design/0029).
-- ACK and NOTIFY_ACK name what is confirmed and nothing else; a stream that is asked for again is asked for only once its
-  end is confirmed.
+- ACK and NOTIFY_ACK name what is confirmed and nothing else; a stream that is notified again is asked for only once
+  its end is confirmed.
 - A stream whose primary is lost keeps its client: what is not confirmed is kept here and sent again to whoever has
   the stream next, from the id that it names. A stream that is fenced has another owner: its client is told and closed.
 
@@ -283,8 +283,8 @@ class SourceWorker:
             case MessagesConfirmed(through=through):
                 if not stream.confirmed <= through <= stream.highest:
                     raise misuse(
-                        f"stream {ident}: {through} can't be confirmed, {stream.confirmed} is and {stream.highest} was the "
-                        "highest that came"
+                        f"stream {ident}: {through} can't be confirmed: {stream.confirmed} is already, and the highest "
+                        f"that came is {stream.highest}"
                     )
                 self._confirm(ident, stream, through)
             case EndConfirmed():
