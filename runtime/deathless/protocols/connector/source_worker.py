@@ -137,9 +137,9 @@ LEGAL: Final = Table[State, StreamState](
             EosMessage: frozenset({StreamState.OPEN}),
             StreamAdmitted: frozenset({StreamState.ASKED}),
             StreamRefused: frozenset({StreamState.ASKED}),
-            StreamFenced: _OWNED | {StreamState.ASKED, StreamState.CLOSED},  # it may be given up meanwhile
-            StreamLost: _OWNED,
-            StreamResumed: _OWNED,
+            StreamFenced: _OWNED | {StreamState.ASKED, StreamState.CLOSED},
+            StreamLost: _OWNED | {StreamState.CLOSED},
+            StreamResumed: _OWNED | {StreamState.CLOSED},
             MessagesConfirmed: _OWNED,
             EndConfirmed: frozenset({StreamState.ENDING}),
         },
@@ -264,6 +264,8 @@ class SourceWorker:
         ident = event.stream
         LEGAL.check_event(self._state, type(event), self.stream_state(ident), what=f"stream {ident}")
         stream = self._streams[ident]
+        if stream.state is StreamState.CLOSED:
+            return  # it was given up while this was on its way
         match event:
             case StreamAdmitted(last=last, ended=ended):
                 stream.state = StreamState.OPEN
@@ -274,8 +276,7 @@ class SourceWorker:
                 stream.state = StreamState.CLOSED
                 self._answer(ident, False, last, out)
             case StreamFenced():
-                if stream.state is not StreamState.CLOSED:
-                    self._fail(Deposed(f"stream {ident} has a newer owner", remedy="let one sender alone send it"), out)
+                self._fail(Deposed(f"stream {ident} has a newer owner", remedy="let one sender alone send it"), out)
             case StreamLost():
                 stream.reached = False
             case StreamResumed(last=last, ended=ended):

@@ -124,7 +124,7 @@ WHERE: Final[dict[str, tuple[Callable[[], SourceWorker], set[str]]]] = {
     "asked": (asked, {"NOTIFY", "admitted", "refused", "fenced"}),
     "open": (opened, {"NOTIFY", "MESSAGE", "EOS_MESSAGE", "lost", "fenced"}),
     "ending": (ending, {"NOTIFY", "lost", "fenced", "confirmed", "end confirmed"}),
-    "closed stream": (closed_stream, {"NOTIFY", "fenced"}),
+    "closed stream": (closed_stream, {"NOTIFY", "fenced", "lost"}),
 }
 
 
@@ -410,10 +410,21 @@ def test_a_stream_that_is_fenced_ends_its_client_with_the_reason() -> None:
     assert worker.state is State.CLOSED
 
 
-def test_a_fence_of_a_stream_that_was_given_up_concerns_nobody() -> None:
+@pytest.mark.parametrize(
+    "late", [StreamFenced(stream=S), StreamLost(stream=S), StreamResumed(stream=S, last=MessageId(3))]
+)
+def test_what_is_told_of_a_stream_that_was_given_up_concerns_nobody(late: Any) -> None:
     worker = closed_stream()
-    assert worker.handle(StreamFenced(stream=S)) == []
-    assert worker.state is State.STREAMING
+    assert worker.handle(late) == []
+    assert (worker.state, worker.stream_state(S)) == (State.STREAMING, StreamState.CLOSED)
+
+
+def test_an_end_that_is_known_is_acknowledged_even_while_the_stream_is_lost() -> None:
+    worker = opened(last=9, ended=True)
+    worker.handle(StreamLost(stream=S))
+    assert worker.handle(received(EosMessage(S))) == []
+    assert worker.handle(StreamResumed(stream=S, last=MessageId(9), ended=True)) == []
+    assert acks(worker) == [Ack(2, ((S, MessageId(9)),))]
 
 
 def test_a_stream_that_is_lost_keeps_its_client_and_is_sent_again_from_what_is_confirmed() -> None:
