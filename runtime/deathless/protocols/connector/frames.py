@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final, NewType, TypeAlias
+from typing import Final, NewType, TypeAlias, assert_never
 
 import msgspec
 
@@ -249,6 +249,8 @@ def _fields_of(frame: AnyFrame) -> tuple[bytes, ...]:
             return (put_u64(name, "stream", frame.stream),)
         case WorkersLeft():
             return put_workers(frame.rtag, frame.workers)
+        case _:
+            assert_never(frame)
 
 
 # ---------------------------------------------------------------- decoding

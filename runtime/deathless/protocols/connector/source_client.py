@@ -292,7 +292,7 @@ class SourceClient:
                 self._close("", "the worker asked to connect anew", out)
             case Error(text=text):
                 self._close("", f"the worker says: {text}", out)
-            case _:
+            case _:  # pragma: no cover - each frame of the table has a branch
                 raise AssertionError(f"{frame} is in the table and has no branch")
 
     def _answered(self, frame: NotifyAck, stream: _Stream, out: list[Effect]) -> None:

@@ -367,7 +367,7 @@ class SourceWorker:
                 self._eos(ident, self._streams[ident], out)
             case Error(text=text):
                 self._close("", f"the client says: {text}", out)
-            case _:
+            case _:  # pragma: no cover - each frame of the table has a branch
                 raise AssertionError(f"{frame} is in the table and has no branch")
 
     def _message(self, frame: Message, stream: _Stream, out: list[Effect]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from deathless.protocols.connector.fields import Fields, malformed, put_short, put_u8, put_u32, put_u64
 from deathless.protocols.connector.frames import (
@@ -105,6 +105,8 @@ def encode(message: AnyTransaction) -> bytes:
             return head + put_short(name, "transaction", message.transaction) + commit
         case WorkersLeft():
             return head + b"".join(put_workers(message.rtag, message.workers))
+        case _:
+            assert_never(message)
 
 
 def in_frame(message: AnyTransaction) -> Message:

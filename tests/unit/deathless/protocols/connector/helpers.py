@@ -99,5 +99,5 @@ def mutant_of(module: str, old: str, new: str) -> ModuleType:
     assert text.count(old) == 1, f"{module}: {old!r} stands there {text.count(old)} times"
     changed = ModuleType(f"{PACKAGE}.{module}")
     sys.modules[f"{module}_mutant"] = changed  # where dataclasses look their annotations up
-    exec(compile(text.replace(old, new), f"{module}_mutant", "exec"), changed.__dict__)
+    exec(compile(text.replace(old, new), f"<{module} with a change>", "exec"), changed.__dict__)
     return changed

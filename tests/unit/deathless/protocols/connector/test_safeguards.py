@@ -38,6 +38,7 @@ class Left(NamedTuple):
     new: str
     test: Callable[..., None]
     args: tuple[Any, ...] = ()
+    only: str = ""  # of the module's names this one alone is changed, since samples are made of the others
 
 
 fields, frames, handshake = test_fields, test_frames, test_handshake
@@ -81,6 +82,7 @@ CHECKS: Final[dict[str, Left]] = {
         "frame = read(fields)",
         frames.test_a_frame_that_is_cut_or_goes_on_is_refused,
         ("ok",),
+        "decode",
     ),
     "a key ends within its frame": Left(
         frames,
@@ -117,6 +119,7 @@ CHECKS: Final[dict[str, Left]] = {
         "",
         test_transactions.test_a_transaction_message_that_is_cut_or_goes_on_is_refused,
         ("reply",),
+        "decode",
     ),
     "a long frame is refused by its length": Left(
         test_frame_reader,
@@ -408,5 +411,6 @@ def put_in(left: Left, new: str, patch: pytest.MonkeyPatch) -> None:
     """Let the tests of a module use it with one place changed."""
     mutant = mutant_of(left.tests.__name__.rpartition(".test_")[2], left.old, new)
     for attribute, value in vars(mutant).items():
-        if getattr(value, "__module__", "") == mutant.__name__ and hasattr(left.tests, attribute):
+        own = getattr(value, "__module__", "") == mutant.__name__ and left.only in ("", attribute)
+        if own and hasattr(left.tests, attribute):
             patch.setattr(left.tests, attribute, value)
