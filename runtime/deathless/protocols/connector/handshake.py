@@ -26,7 +26,7 @@ def check_hello(hello: Hello, *, versions: Collection[str], cookie: bytes) -> No
     Raises: NoCommonVersion, Unauthorized; the machine answers ERROR.
     """
     if hello.version not in versions:
-        accepted = " or ".join(versions)
+        accepted = " or ".join(sorted(versions))
         raise NoCommonVersion(f"version {hello.version[:40]!r}", remedy=f"speak {accepted}")
     if not hmac.compare_digest(hello.cookie, cookie):
         what = "the cookie is wrong" if cookie else "a cookie was shown where none is expected"

@@ -37,7 +37,7 @@ from typing import Final, TypeAlias, assert_never
 from deathless.base.errors import DeathlessError, TooLarge
 from deathless.base.limits import CONNECTOR_FRAME_BYTES_MAX
 from deathless.protocols.connector.events import BytesReceived, Close, ConnectionLost, ConnectionOpened, Send
-from deathless.protocols.connector.fields import U64_MAX
+from deathless.protocols.connector.fields import SHORT_BYTES_MAX, U64_MAX
 from deathless.protocols.connector.frame_reader import FrameReader
 from deathless.protocols.connector.frames import (
     MESSAGE_OVERHEAD_BYTES,
@@ -210,8 +210,8 @@ class SinkCoordinator:
             case VoteOverdue():
                 self._close("", "the participant did not vote in time", out)
             case WorkersGone(workers=workers):
+                self._say(WorkersLeft(self._rtag + 1, workers), out)
                 self._rtag += 1
-                self._say(WorkersLeft(self._rtag, workers), out)
             case _:
                 assert_never(event)
         return out
@@ -221,6 +221,10 @@ class SinkCoordinator:
     def _plan(self, event: BlockPlanned, out: list[Effect]) -> None:
         if not 0 <= event.start <= event.end <= U64_MAX:
             raise misuse(f"offsets [{event.start}, {event.end}) are no range")
+        if len(event.transaction) > SHORT_BYTES_MAX:
+            raise misuse(
+                f"a transaction's name of {len(event.transaction)} bytes, at most {SHORT_BYTES_MAX} are possible"
+            )
         if event.transaction in self._decided:
             raise misuse(f"transaction {event.transaction!r} is decided already: another attempt has another name")
         self._block, self._offset, self._vote = event, event.start, None

@@ -3,11 +3,12 @@
     CONNECTED  -- HELLO -->  STREAMING  -- ERROR, loss, drain -->  CLOSED
 
     a stream       becomes                                                 by
-    (unknown)      ASKED                                                   NOTIFY
+    CLOSED         ASKED                                                   NOTIFY
     ASKED          OPEN | CLOSED                                           StreamAdmitted | StreamRefused
     OPEN           ENDING                                                  EOS_MESSAGE
     ENDING         CLOSED, or ASKED if a NOTIFY came meanwhile             EndConfirmed
-    CLOSED         ASKED                                                   NOTIFY
+
+A stream that was never named is CLOSED as one that ended is: nothing is kept of either.
 
 `LEGAL` is the table of what may come when. Whatever else a client sends is answered by one ERROR with a code, and this
 connection alone ends; a NOTIFY for a stream that this connection has already is answered by NOTIFY_ACK 0.
@@ -111,11 +112,10 @@ class State(enum.Enum):
 class StreamState(enum.Enum):
     """Of a stream on this connection."""
 
-    UNKNOWN = "unknown"
+    CLOSED = "closed"  # never named, refused, or ended
     ASKED = "asked"  # the primary is to say who owns it
     OPEN = "open"
     ENDING = "ending"  # EOS_MESSAGE came and is not confirmed
-    CLOSED = "closed"
 
 
 _OWNED: Final = frozenset({StreamState.OPEN, StreamState.ENDING})
@@ -219,7 +219,7 @@ class SourceWorker:
     def stream_state(self, stream: StreamId) -> StreamState:
         """Where a stream stands."""
         known = self._streams.get(stream)
-        return StreamState.UNKNOWN if known is None else known.state
+        return StreamState.CLOSED if known is None else known.state
 
     def handle(self, event: Event) -> list[Effect]:
         """Take one event in; give what is to be done, in order.
@@ -263,24 +263,24 @@ class SourceWorker:
     ) -> None:
         ident = event.stream
         LEGAL.check_event(self._state, type(event), self.stream_state(ident), what=f"stream {ident}")
-        stream = self._streams[ident]
-        if stream.state is StreamState.CLOSED:
+        stream = self._streams.get(ident)
+        if stream is None:
             return  # it was given up while this was on its way
         match event:
             case StreamAdmitted(last=last, ended=ended):
+                stream.confirmed = stream.highest = _known(ident, last)
                 stream.state = StreamState.OPEN
-                stream.confirmed = stream.highest = -1 if last is None else last
                 stream.ended = ended
                 self._answer(ident, True, last, out)
             case StreamRefused(last=last):
-                stream.state = StreamState.CLOSED
+                del self._streams[ident]
                 self._answer(ident, False, last, out)
             case StreamFenced():
                 self._fail(Deposed(f"stream {ident} has a newer owner", remedy="let one sender alone send it"), out)
             case StreamLost():
                 stream.reached = False
             case StreamResumed(last=last, ended=ended):
-                self._resumed(ident, stream, -1 if last is None else last, ended, out)
+                self._resumed(ident, stream, _known(ident, last), ended, out)
             case MessagesConfirmed(through=through):
                 if not stream.confirmed <= through <= stream.highest:
                     raise misuse(
@@ -332,7 +332,7 @@ class SourceWorker:
         """The end is confirmed: it is acknowledged by the last id once more, or by none if there never was one."""
         self._untold[ident] = position_of(stream.last)
         self._owed += 1
-        stream.state = StreamState.CLOSED
+        del self._streams[ident]
         if stream.again is not None:
             self._acknowledge(out)  # before NOTIFY_ACK, which is about the stream's next part
             self._ask(stream.again, out)
@@ -406,8 +406,6 @@ class SourceWorker:
                     remedy="send the others over connections of their own",
                 )
             self._ask(frame, out)
-        elif stream.state is StreamState.CLOSED:
-            self._ask(frame, out)
         elif stream.state is StreamState.ENDING and stream.again is None:
             stream.again = frame
         else:
@@ -433,12 +431,18 @@ class SourceWorker:
         self._close(error.code, error.message, out)
 
     def _close(self, code: str, text: str, out: list[Effect]) -> None:
-        owned = sorted(ident for ident, stream in self._streams.items() if stream.state is not StreamState.CLOSED)
-        if owned:
-            out.append(ReleaseStreams(streams=tuple(owned)))
+        if self._streams:
+            out.append(ReleaseStreams(streams=tuple(sorted(self._streams))))
         out.append(Close(code=code, text=text))
         self._state = State.CLOSED
         self._streams = {}
+
+
+def _known(ident: StreamId, last: MessageId | None) -> int:
+    """Give the last id that the primary knows; -1: none. Raises: InvalidUse for what stands for none on the wire."""
+    if last == NO_POSITION:
+        raise misuse(f"stream {ident}: {last} is no message's id; None stands for a stream without messages")
+    return -1 if last is None else last
 
 
 def _size(frame: Message) -> int:

@@ -26,6 +26,7 @@ from tests.unit.deathless.protocols.connector.helpers import mutant_of
 from deathless.base.errors import InvalidUse, TooLarge
 from deathless.protocols.connector.fields import SHORT_BYTES_MAX
 from deathless.protocols.connector.frames import Message, MessageId, StreamId
+from deathless.protocols.connector.source_events import StreamAdmitted
 
 COUNT: Final = b"\xff\xff\xff\xff1234"
 
@@ -217,6 +218,18 @@ WORKER: Final[dict[str, tuple[str, str, Callable[..., None], tuple[Any, ...]]]] 
         worker.test_a_service_that_has_more_than_came_was_given_it_by_another_sender,
         (),
     ),
+    "no position is no last id": (
+        "    if last == NO_POSITION:\n",
+        "    if False:\n",
+        worker.test_what_stands_for_no_position_on_the_wire_is_no_last_id,
+        (StreamAdmitted,),
+    ),
+    "nothing is kept of streams that ended": (
+        "        del self._streams[ident]\n        if stream.again",
+        "        stream.state = StreamState.CLOSED\n        if stream.again",
+        worker.test_streams_that_ended_make_room_for_others,
+        (),
+    ),
     "streams have a maximum": (
         "if len(self._streams) >= self._settings[2]:",
         "if False:",
@@ -236,7 +249,7 @@ WORKER: Final[dict[str, tuple[str, str, Callable[..., None], tuple[Any, ...]]]] 
         (),
     ),
     "streams are given up with the connection": (
-        "        if owned:\n",
+        "        if self._streams:\n",
         "        if False:\n",
         worker.test_a_connection_that_goes_gives_up_each_stream_it_has_or_asks_for,
         (worker.asked,),
@@ -327,6 +340,12 @@ COORDINATOR: Final[dict[str, tuple[str, str, Callable[..., None], tuple[Any, ...
         "if event.transaction in self._decided:",
         "if False:",
         coordinator.test_an_attempt_that_was_decided_has_another_name_next_time,
+        (),
+    ),
+    "names fit their field": (
+        "if len(event.transaction) > SHORT_BYTES_MAX:",
+        "if False:",
+        coordinator.test_a_name_that_no_frame_can_hold_is_refused_before_anything_is_sent,
         (),
     ),
     "a block has its planned end": (

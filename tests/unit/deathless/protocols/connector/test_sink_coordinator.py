@@ -226,6 +226,13 @@ def test_offsets_that_are_no_range_are_refused(start: int, end: int) -> None:
         ready().handle(BlockPlanned(transaction=TXN, start=start, end=end))
 
 
+def test_a_name_that_no_frame_can_hold_is_refused_before_anything_is_sent() -> None:
+    sink = ready()
+    with pytest.raises(InvalidUse, match="65536 bytes"):
+        sink.handle(BlockPlanned(transaction=bytes(65_536), start=0, end=0))
+    assert sink.state is State.READY
+
+
 def test_more_bytes_than_planned_are_not_sent() -> None:
     sink = writing()
     with pytest.raises(InvalidUse, match="the block ends at 14"):

@@ -9,8 +9,11 @@ import pytest
 from tests.unit.deathless.protocols.connector.helpers import check_legality, received, refused, rest, sent
 
 from deathless.base.errors import InvalidUse
+from deathless.base.limits import CONNECTOR_FRAME_BYTES_MAX, Limits
 from deathless.protocols.connector.events import BytesReceived, Close, ConnectionLost
+from deathless.protocols.connector.fields import SHORT_BYTES_MAX
 from deathless.protocols.connector.frames import (
+    MESSAGE_OVERHEAD_BYTES,
     NO_POSITION,
     Ack,
     EosMessage,
@@ -120,7 +123,7 @@ SAMPLES: Final[dict[str, Any]] = {
 ALWAYS: Final = {"ERROR", "held", "due", "drain", "gone"}
 WHERE: Final[dict[str, tuple[Callable[[], SourceWorker], set[str]]]] = {
     "connected": (lambda: SourceWorker(credits=5), {"HELLO"}),
-    "no stream": (streaming, {"NOTIFY"}),
+    "no stream": (streaming, {"NOTIFY", "fenced", "lost"}),
     "asked": (asked, {"NOTIFY", "admitted", "refused", "fenced"}),
     "open": (opened, {"NOTIFY", "MESSAGE", "EOS_MESSAGE", "lost", "fenced"}),
     "ending": (ending, {"NOTIFY", "lost", "fenced", "confirmed", "end confirmed"}),
@@ -149,7 +152,7 @@ def test_after_its_end_a_connection_does_nothing(kind: str) -> None:
 
 def test_the_table_has_a_row_for_each_state() -> None:
     assert set(LEGAL.rows) == set(State)
-    assert {state for row in LEGAL.rows.values() for streams in row.values() for state in streams or ()} < set(
+    assert {state for row in LEGAL.rows.values() for streams in row.values() for state in streams or ()} <= set(
         StreamState
     )
 
@@ -256,6 +259,32 @@ def test_the_first_id_of_a_new_stream_may_be_zero() -> None:
 
 def test_the_id_that_stands_for_no_position_is_no_id() -> None:
     assert "begin at 0" in refused(opened().handle(received(message(2**64 - 1))), "DL3003")
+
+
+@pytest.mark.parametrize("event", [StreamAdmitted, StreamResumed])
+def test_what_stands_for_no_position_on_the_wire_is_no_last_id(event: Any) -> None:
+    worker = asked()
+    if event is StreamResumed:
+        worker = opened()
+        worker.handle(StreamLost(stream=S))
+    with pytest.raises(InvalidUse, match="None stands for"):
+        worker.handle(event(stream=S, last=NO_POSITION))
+    assert len(worker.handle(event(stream=S, last=None))) == (1 if event is StreamAdmitted else 0)
+
+
+def test_streams_that_ended_make_room_for_others() -> None:
+    worker = streaming(streams_max=1)
+    for number in range(1, 9):
+        stream = StreamId(number)
+        worker.handle(received(Notify(stream, b"", MessageId(0))))
+        worker.handle(StreamAdmitted(stream=stream, last=None))
+        worker.handle(received(EosMessage(stream)))
+        worker.handle(EndConfirmed(stream=stream))
+        assert (worker.state, worker._streams) == (State.STREAMING, {})
+
+
+def test_a_frame_has_room_for_the_longest_message_and_key() -> None:
+    assert Limits().message_bytes_max + SHORT_BYTES_MAX + MESSAGE_OVERHEAD_BYTES <= CONNECTOR_FRAME_BYTES_MAX
 
 
 def test_no_more_streams_than_the_maximum_are_opened() -> None:
