@@ -42,8 +42,10 @@ def test_one_seed_gives_one_run() -> None:
         (Rules(by_position=True), "are acknowledged and not confirmed"),
         (Rules(by_id=False, welcome_confirmed=False), "stream"),
         (Rules(welcome_confirmed=False), "can't be confirmed"),
+        (Rules(fence=False, by_id=False), "'end'"),
+        (Rules(fence=False), "stands still"),
     ],
-    ids=["by position", "not by id", "welcome before confirmed"],
+    ids=["by position", "not by id", "welcome before confirmed", "two owners and not by id", "two owners"],
 )
 def test_without_a_rule_of_the_primary_a_run_shows_it(rules: Rules, told: str) -> None:
     assert first_violation(SEEDS, told, rules=rules)
