@@ -68,7 +68,11 @@ class ResolveDoubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkReady:
-    """Effect: nothing is in doubt; a block may be planned."""
+    """Effect: nothing is in doubt; a block may be planned.
+
+    What had been decided as a commit before, by a note that is read now and by who still leads, is committed. One that
+    does not lead any more may hold an old list against a newer note.
+    """
 
     position: MessageId  # what the participant said at the beginning; Wallaroo's own sinks say nothing of use
 

@@ -93,7 +93,10 @@ class Link:
 class World:
     """See the module."""
 
-    def __init__(self, tape: Tape, *, coordinator_class: Any = None, participant_class: Any = None) -> None:
+    def __init__(
+        self, tape: Tape, *, coordinator_class: Any = None, participant_class: Any = None, leaders_only: bool = True
+    ) -> None:
+        self.leaders_only = leaders_only  # only a runtime that still leads concludes from what is not listed
         self.coordinator_class = coordinator_class or sink_coordinator.SinkCoordinator
         self.participant_class = participant_class or sink_participant.SinkParticipant
         self.tape = tape
@@ -152,6 +155,11 @@ class World:
             raise Violated(f"{note.transaction!r} is called done and is not committed")
 
     def ready(self, link: Link) -> None:
+        if (
+            self.leaders_only and link.epoch != self.epoch
+        ):  # its list may be older than the note that it would hold it against
+            link.cut = True
+            return
         note = self.note
         if note.decided:  # and not listed: so it is committed
             if len(self.storage.committed) < note.end:

@@ -39,6 +39,12 @@ def test_runs_have_deaths_takeovers_aborts_and_transactions_in_doubt() -> None:
     assert sum(len(world.links) > 3 for world in worlds) > 5
 
 
+def test_a_deposed_runtime_that_holds_its_list_against_a_newer_note_takes_for_done_what_is_not() -> None:
+    found = first_violation([2071], leaders_only=False)
+    assert "is taken for committed and is not" in found
+    assert first_violation([2071]) == ""
+
+
 COORDINATOR_MUTANTS: Final = {
     "what is in doubt is passed over": ("        if unknown:\n", "        if False:\n"),
     "done once it is said": (
