@@ -66,6 +66,18 @@ class MessagesConfirmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesSettled:
+    """All messages of the stream up to this id are confirmed by the shards that they went to.
+
+    They need not be kept, though another shard does not know of their ids yet, so that the stream might still go on
+    before them: that is MessagesConfirmed's to say. Where there is one shard the two are the same.
+    """
+
+    stream: StreamId
+    through: MessageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndConfirmed:
     """The stream's end is confirmed, and so is all before it."""
 

@@ -23,9 +23,9 @@ keeps to it:
   the stream next, from the id that it names. A stream that is fenced has another owner: its client is told and closed.
 
 **Credits.** Each NOTIFY, MESSAGE and EOS_MESSAGE takes one, whatever the client counts, and gives it back once it needs
-no memory here: answered, confirmed or dropped. So at most so many messages are kept as credits were given, if a client
-keeps to them. One that does not is no fault, since existing clients count differently: `wants_bytes` says when
-nothing more is to be read from it. Credits that are held back (CreditsHeld) are given later.
+no memory here: answered, settled (confirmed by its shard) or dropped. So at most so many messages are kept as credits
+were given, if a client keeps to them. One that does not is no fault, since existing clients count differently:
+`wants_bytes` says when nothing more is to be read from it. Credits that are held back (CreditsHeld) are given later.
 
 Guarantees: each message that came is forwarded or covered by a confirmed id; nothing is acknowledged twice or below an
 earlier acknowledgement; after CLOSED nothing is done. Does not: time anything (AcknowledgementDue comes from outside),
@@ -73,6 +73,7 @@ from deathless.protocols.connector.source_events import (
     ForwardEnd,
     ForwardMessages,
     MessagesConfirmed,
+    MessagesSettled,
     ReleaseStreams,
     StreamAdmitted,
     StreamFenced,
@@ -93,6 +94,7 @@ Event: TypeAlias = (
     | StreamResumed
     | StreamFenced
     | MessagesConfirmed
+    | MessagesSettled
     | EndConfirmed
     | CreditsHeld
     | AcknowledgementDue
@@ -141,6 +143,7 @@ LEGAL: Final = Table[State, StreamState](
             StreamLost: _OWNED | {StreamState.CLOSED},
             StreamResumed: _OWNED | {StreamState.CLOSED},
             MessagesConfirmed: _OWNED,
+            MessagesSettled: _OWNED,
             EndConfirmed: frozenset({StreamState.ENDING}),
         },
         State.CLOSED: {},  # whatever comes is late, and nothing is done
@@ -157,7 +160,7 @@ class _Stream:
         self.state = StreamState.ASKED
         self.confirmed = -1  # the last id that is; -1: none. Invariant: never above `highest`
         self.highest = -1  # the highest id that the primary may know of
-        self.kept: deque[Message] = deque()  # forwarded or to be forwarded, and not confirmed; in order
+        self.kept: deque[Message] = deque()  # forwarded or to be forwarded, and not settled; in order
         self.ended = False  # the primary has confirmed the end, and no new message has come since
         self.reached = True  # a primary has the stream; False: it is lost
         self.again: Notify | None = None  # came while the end was not confirmed
@@ -258,6 +261,7 @@ class SourceWorker:
         | StreamResumed
         | StreamFenced
         | MessagesConfirmed
+        | MessagesSettled
         | EndConfirmed,
         out: list[Effect],
     ) -> None:
@@ -282,15 +286,14 @@ class SourceWorker:
             case StreamResumed(last=last, ended=ended):
                 self._resumed(ident, stream, _known(ident, last), ended, out)
             case MessagesConfirmed(through=through):
-                if not stream.confirmed <= through <= stream.highest:
-                    raise misuse(
-                        f"stream {ident}: {through} can't be confirmed: {stream.confirmed} is already, and the highest "
-                        f"that came is {stream.highest}"
-                    )
+                _check_reached(ident, stream, through)
                 self._confirm(ident, stream, through)
+            case MessagesSettled(through=through):
+                _check_reached(ident, stream, through)
+                self._settle(stream, through)
             case EndConfirmed():
-                if stream.kept:
-                    raise misuse(f"stream {ident}: its end can't be confirmed before message {stream.kept[0].id}")
+                if stream.confirmed < stream.highest:
+                    raise misuse(f"stream {ident}: its end can't be confirmed before message {stream.highest}")
                 self._end(ident, stream, out)
             case _:
                 assert_never(event)
@@ -304,6 +307,10 @@ class SourceWorker:
         if through > stream.confirmed:
             stream.confirmed = through
             self._untold[ident] = MessageId(through)
+        self._settle(stream, through)
+
+    def _settle(self, stream: _Stream, through: int) -> None:
+        """Keep these no longer, and give their credits back."""
         kept = stream.kept
         while kept and kept[0].id <= through:
             self._kept_bytes -= _size(kept.popleft())
@@ -443,6 +450,15 @@ def _known(ident: StreamId, last: MessageId | None) -> int:
     if last == NO_POSITION:
         raise misuse(f"stream {ident}: {last} is no message's id; None stands for a stream without messages")
     return -1 if last is None else last
+
+
+def _check_reached(ident: StreamId, stream: _Stream, through: int) -> None:
+    """Do nothing if this id came and is not below what is confirmed. Raises: InvalidUse."""
+    if not stream.confirmed <= through <= stream.highest:
+        raise misuse(
+            f"stream {ident}: {through} can't be confirmed: {stream.confirmed} is already, and the highest that came "
+            f"is {stream.highest}"
+        )
 
 
 def _size(frame: Message) -> int:

@@ -32,6 +32,7 @@ from deathless.protocols.connector.source_events import (
     ForwardMessages,
     MessagesConfirmed,
     MessagesOffered,
+    MessagesSettled,
     StreamAdmitted,
     StreamEnded,
     StreamFenced,
@@ -288,6 +289,8 @@ class World:
                 if log.entries[at] == END:
                     here.outbox.append(EndConfirmed(stream=stream))
                 elif (last := log.last(at + 1)) is not None:
+                    if self.tape.draw(2):
+                        here.outbox.append(MessagesSettled(stream=stream, through=last))
                     here.outbox.append(MessagesConfirmed(stream=stream, through=last))
         self.welcome(stream, log)
 

@@ -97,6 +97,7 @@ WORKER: Final = st.one_of(
     st.builds(source.StreamResumed, stream=STREAM, last=LAST, ended=COMMIT),
     st.builds(source.StreamFenced, stream=STREAM),
     st.builds(source.MessagesConfirmed, stream=STREAM, through=ID),
+    st.builds(source.MessagesSettled, stream=STREAM, through=ID),
     st.builds(source.EndConfirmed, stream=STREAM),
     st.builds(source.CreditsHeld, held=COMMIT),
     st.builds(source.AcknowledgementDue, even_empty=COMMIT),

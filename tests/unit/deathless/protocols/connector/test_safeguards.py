@@ -189,8 +189,8 @@ WORKER: Final[dict[str, tuple[str, str, Callable[..., None], tuple[Any, ...]]]] 
         (7,),
     ),
     "an end is confirmed behind its messages": (
-        "                if stream.kept:\n",
-        "                if False:\n",
+        "if stream.confirmed < stream.highest:",
+        "if False:",
         worker.test_the_end_is_forwarded_behind_the_messages_and_acknowledged_by_the_last_id,
         (),
     ),
@@ -198,6 +198,12 @@ WORKER: Final[dict[str, tuple[str, str, Callable[..., None], tuple[Any, ...]]]] 
         "        if stream.ended:  #",
         "        if False:  #",
         worker.test_an_end_that_was_confirmed_before_is_acknowledged_and_not_forwarded_again,
+        (),
+    ),
+    "settled is not confirmed": (
+        "                self._settle(stream, through)\n            case",
+        "                self._confirm(ident, stream, through)\n            case",
+        worker.test_what_is_settled_gives_its_credits_back_and_is_acknowledged_once_it_is_confirmed,
         (),
     ),
     "a stream is asked for again once its end is confirmed": (

@@ -37,6 +37,7 @@ from deathless.protocols.connector.source_events import (
     ForwardEnd,
     ForwardMessages,
     MessagesConfirmed,
+    MessagesSettled,
     ReleaseStreams,
     StreamAdmitted,
     StreamFenced,
@@ -114,6 +115,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "lost": StreamLost(stream=S),
     "fenced": StreamFenced(stream=S),
     "confirmed": confirmed(1),
+    "settled": MessagesSettled(stream=S, through=MessageId(1)),
     "end confirmed": EndConfirmed(stream=S),
     "held": CreditsHeld(held=True),
     "due": AcknowledgementDue(),
@@ -126,7 +128,7 @@ WHERE: Final[dict[str, tuple[Callable[[], SourceWorker], set[str]]]] = {
     "no stream": (streaming, {"NOTIFY", "fenced", "lost"}),
     "asked": (asked, {"NOTIFY", "admitted", "refused", "fenced"}),
     "open": (opened, {"NOTIFY", "MESSAGE", "EOS_MESSAGE", "lost", "fenced"}),
-    "ending": (ending, {"NOTIFY", "lost", "fenced", "confirmed", "end confirmed"}),
+    "ending": (ending, {"NOTIFY", "lost", "fenced", "confirmed", "settled", "end confirmed"}),
     "closed stream": (closed_stream, {"NOTIFY", "fenced", "lost"}),
 }
 
@@ -135,7 +137,7 @@ WHERE: Final[dict[str, tuple[Callable[[], SourceWorker], set[str]]]] = {
 @pytest.mark.parametrize("where", WHERE)
 def test_what_is_not_in_the_table_is_refused_and_ends_this_connection_alone(where: str, kind: str) -> None:
     make, legal = WHERE[where]
-    if (where, kind) == ("open", "confirmed"):
+    if where == "open" and kind in {"confirmed", "settled"}:
         return  # legal, with an id that came: see below
     check_legality(make(), kind, SAMPLES, ALWAYS | legal)
 
@@ -314,6 +316,32 @@ def test_what_never_came_and_what_goes_back_can_not_be_confirmed(through: int) -
     with pytest.raises(InvalidUse, match="can't be confirmed"):
         worker.handle(confirmed(through))
     worker.handle(confirmed(6))
+
+
+def test_what_is_settled_gives_its_credits_back_and_is_acknowledged_once_it_is_confirmed() -> None:
+    worker = opened(kept_bytes_max=50)
+    worker.handle(received(message(1), message(2), EosMessage(S)))
+    wants = [worker.wants_bytes]
+    worker.handle(MessagesSettled(stream=S, through=MessageId(2)))
+    assert acks(worker) == [Ack(3)]
+    assert [*wants, worker.wants_bytes] == [False, True]
+    with pytest.raises(InvalidUse, match="before message 2"):
+        worker.handle(EndConfirmed(stream=S))
+    worker.handle(confirmed(2))
+    assert acks(worker) == [Ack(0, ((S, MessageId(2)),))]
+    worker.handle(EndConfirmed(stream=S))
+    assert acks(worker) == [Ack(1, ((S, MessageId(2)),))]
+
+
+def test_what_is_settled_is_not_sent_again_after_a_loss() -> None:
+    worker = opened()
+    worker.handle(received(message(1), message(2), message(3)))
+    worker.handle(MessagesSettled(stream=S, through=MessageId(2)))
+    worker.handle(StreamLost(stream=S))
+    effects = worker.handle(StreamResumed(stream=S, last=MessageId(1)))
+    assert effects == [ForwardMessages(stream=S, messages=[message(3)])]
+    with pytest.raises(InvalidUse, match="can't be confirmed"):
+        worker.handle(MessagesSettled(stream=S, through=MessageId(4)))
 
 
 def test_one_acknowledgement_names_all_streams_that_went_on() -> None:
