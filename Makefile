@@ -169,7 +169,7 @@ sim-record: install ## Simulate SEEDS=n runs of several services, an hour of the
 	@$(BIN)/python -m deathless.simulation --services --seeds $(SEEDS) --from $(FROM) --record docs/simulation.md
 
 coverage: install ## Show that codec and core are covered by their own tests
-	@for layer in base codec core execution; do \
+	@for layer in base codec core execution protocols; do \
 	  $(BIN)/pytest -q --cov=deathless.$$layer --cov-branch --cov-report=term-missing --cov-fail-under=100 \
 	    tests/unit/deathless/$$layer; \
 	done

@@ -59,7 +59,7 @@ def test_empty_layers_keep_all_contracts(tree: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("layer", ["base", "codec", "core", "execution"])
+@pytest.mark.parametrize("layer", ["base", "codec", "core", "execution", "protocols"])
 @pytest.mark.parametrize("module", ["asyncio", "socket", "time", "random", "os", "uuid", "logging"])
 def test_pure_layer_that_imports_the_outside_world_is_refused(layer: str, module: str) -> None:
     name = f"runtime/deathless/{layer}/planted.py"
@@ -75,9 +75,13 @@ def test_pure_layer_that_imports_the_outside_world_is_refused(layer: str, module
         ("execution/turns.py", "import random"),
         ("codec/frames.py", "import os"),
         ("base/ids.py", "import uuid"),
+        ("protocols/connector/frames.py", "import asyncio"),
+        ("protocols/connector/frames.py", "import deathless.core"),
+        ("protocols/connector/frames.py", "import deathless.protocols.connector.source_worker"),
         ("engine/loop.py", "import time"),
         ("core/roles.py", "import deathless.engine"),
         ("core/roles.py", "import deathless.execution"),
+        ("core/roles.py", "import deathless.protocols"),
         ("execution/turns.py", "import deathless.core"),
         ("base/ids.py", "import deathless.codec"),
         ("shell/files.py", "import deathless.simulation"),

@@ -75,6 +75,15 @@ END_S: Final = 2.0
 HANDOVER_WAIT_MAX_S: Final = 600.0
 """The longest `handover_wait_s`: what a pod may have at most to end."""
 
+CONNECTOR_FRAME_BYTES_MAX: Final = (1 << 20) + (128 << 10)
+"""One frame of the connector protocol: a message of `message_bytes_max`, its key, and room for the head."""
+
+CONNECTOR_KEPT_BYTES_MAX: Final = 64 << 20
+"""Messages of one connection of a connector that are not confirmed; with more nothing is read from it."""
+
+CONNECTOR_STREAMS_MAX: Final = 1024
+"""Streams of one connection of a connector."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

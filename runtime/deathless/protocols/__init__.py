@@ -1,0 +1,1 @@
+"""Protocols of others, without IO: their bytes, and what each end may say when."""
