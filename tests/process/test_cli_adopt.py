@@ -8,11 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from cli_tool import Bank
 from etcd_fake import FakeMember, FakeStore
 from etcd_server import wait_until
 
-from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidArgument, OtherSupervisor, StoreOlderThanLog
+from deathless.base.errors import (
+    ForeignDirectory,
+    HalfCopy,
+    InvalidArgument,
+    OtherSupervisor,
+    StoreOlderThanLog,
+    UpgradeRefused,
+)
 
 
 def deposit(bank: Bank, amount: int) -> int:
@@ -158,6 +166,35 @@ def test_message_whose_handler_other_code_lacks_is_answered_when_its_turn_comes(
         assert deposit(bank, 5) == 5
         bank.down()
         assert bank.json("log", "verify")["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("    balance: int = 0", "    saldo: int = 0", "FieldDropped: Account.balance (int)"),
+        ("    balance: int = 0", "    balance: str = ''", "FieldTypeChanged: Account.balance"),
+        (
+            'Service("bank", state=Account)',
+            'Service("bank", state=Account, version=2)',
+            "nothing is migrated by adopting",
+        ),
+    ],
+    ids=["renamed field", "other type", "other version"],
+)
+def test_code_that_would_lose_what_is_stored_is_not_adopted(before: str, after: str, said: str, tmp_path: Path) -> None:
+    with Bank(tmp_path, replicas=1) as bank:
+        assert reign(bank, 5) == 5
+        source = bank.folder / "service.py"
+        text = source.read_text()
+        assert before in text
+        source.write_text(text.replace(before, after).replace(".balance", ".saldo" if "saldo" in after else ".balance"))
+        files = {path: path.read_bytes() for path in bank.directory.rglob("adopted.json")}
+        done = bank.run("adopt", "--code", "--yes", code=UpgradeRefused.exit_code)
+        assert said in done.stderr
+        assert "up --kept-code" in done.stderr
+        assert {path: path.read_bytes() for path in bank.directory.rglob("adopted.json")} == files
+        source.write_text(text)
+        assert reign(bank, 1) == 6
 
 
 def test_other_code_is_not_adopted_without_that_checkpoint(tmp_path: Path) -> None:

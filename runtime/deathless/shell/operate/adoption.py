@@ -11,6 +11,7 @@ operator's word writes down exactly that, in `adopted.json` of the shared direct
     the store is older than the log           raises epoch and head to the highest opening frame
     store id or fence                         cuts up to now may name the old one; replicas forget the old store
     fingerprint                               this code may go on at one lsn, where a checkpoint stands at the log's end
+                                              and what is stored has a place in it (adoption_code)
 
 Guarantees: nothing is written while a replica runs, before `carry_out`, or beyond what `look` listed; service id and
 seeds never change. Does not: make a lost seed or a hole in the log good: such a directory is refused. May import
@@ -19,6 +20,7 @@ engine, codec and base.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,7 @@ from deathless.shell.directory.service_record import read_copy
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.holders import holder_of
 from deathless.shell.lock_stores.opening import open_lock
+from deathless.shell.operate.adoption_code import fit_code
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.kept_code import former_spellings, node_name
@@ -77,7 +80,8 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
     """Find what differs between manifest, lock store, directory and (with `code`) the service's code.
 
     Raises: CopiedDirectory, which has decisions of its own; OtherSupervisor while a replica runs; HalfCopy,
-    ForeignDirectory, InvalidArgument for what can't be adopted.
+    ForeignDirectory, InvalidArgument for what can't be adopted; UpgradeRefused for code that what is stored has no
+    place in.
     """
     check_place(config.directory)
     refuse_while_running(config.directory)
@@ -100,6 +104,10 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
         plan.adoption.through_epoch = max(plan.adoption.through_epoch, view.epoch, newest[0] if newest else 0)
     if code:
         _find_code(plan, filesystem, max(view.head, plan.head))
+        for told in await asyncio.to_thread(fit_code, config):
+            plan.differences.append(
+                Difference(told, "it is held, or answered with an error, until code is there that fits")
+            )
     return plan
 
 
