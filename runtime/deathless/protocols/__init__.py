@@ -1,0 +1,1 @@
+"""Protocols that others defined, as machines without IO; each lives in a package of its own."""
