@@ -303,6 +303,11 @@ class Lanes:
         self._by_target: dict[str, Lane] = {}
         self.others = 0  # targets other than oneself that something was emitted for
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was emitted or known yet."""
+        return not self._by_target
+
     def get(self, target: str) -> Lane:
         """Give a lane, also one that nothing was emitted for yet."""
         lane = self._by_target.get(target)
@@ -335,7 +340,7 @@ class Lanes:
 
     def restore(self, states: Iterable[LaneState]) -> None:
         """Go on from a checkpoint."""
-        assert not self._by_target, "what is known from outside comes behind the checkpoint"
+        assert self.is_new, self._by_target
         for state in states:
             self.get(state.target).restore(state)
             self.others += bool(state.target and state.emitted)

@@ -212,6 +212,7 @@ class ApplicationMachine:
         return on.Send(data=self._delivery.control(kind))
 
     def _load(self, event: on.Load) -> list[Effect]:
+        self._require(self._lanes.is_new, "a checkpoint behind what is known of outputs")
         self._go(Order.LOAD)
         self._lanes.restore(event.lanes)
         self._loading = event.length
