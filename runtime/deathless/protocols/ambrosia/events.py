@@ -110,7 +110,7 @@ class DeliverInitial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The log or a mark in it says what an earlier run had emitted for a target."""
+    """The confirmed log, or a mark in it, says what an earlier run had emitted for a target."""
 
     target: str
     known: Expectation
@@ -118,7 +118,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectKnown:
-    """What was emitted for a target up to there had its effect: it is logged (to oneself), or its receiver has it."""
+    """What was emitted for a target up to there had its effect: it is logged (to oneself), or its receiver has it.
+
+    Both stand in the confirmed log by then.
+    """
 
     target: str
     known: Expectation

@@ -25,7 +25,7 @@ log, or decide whether a replica leads. Imports base.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -36,6 +36,7 @@ from deathless.protocols.ambrosia.items import EMPTY, bytes_of, chain_of, shape_
 from deathless.protocols.ambrosia.messages import Oversized, Rpc
 
 NO_SHAPE: Final = b""
+NOT_LOGGED: Final = -1
 
 
 class Compare(enum.Enum):
@@ -52,11 +53,14 @@ class Expectation(NamedTuple):
         position: of an item, >= 1.
         chain: behind that item (`items.chain_of`).
         shape: of that item (`items.shape_of`); NO_SHAPE: not known.
+        lsn: where our log says so, so that whoever ran the log through it must be at this position; NOT_LOGGED: a
+            receiver says so.
     """
 
     position: int
     chain: bytes
     shape: bytes = NO_SHAPE
+    lsn: int = NOT_LOGGED
 
 
 class What(enum.Enum):
@@ -206,14 +210,11 @@ class Lane:
         first = max(position, self.floor + 1)
         return ((first + index, kept.item) for index, kept in enumerate(self._kept[first - self.floor - 1 :]))
 
-    @property
-    def awaited(self) -> int:
-        """The highest position that is known and that the application has not reached; 0: there is none."""
-        return self._expected[-1].position if self._expected else 0
-
-    def fewer(self) -> Difference:
-        """Say that the application is at a barrier and has not emitted what it once did."""
-        return self._fatal(self.emitted + 1, What.FEWER)
+    def judge_barrier(self, lsn: int) -> list[Difference]:
+        """The application has run the log through this lsn, and emitted all that follows from it."""
+        if not any(NOT_LOGGED < each.lsn <= lsn for each in self._expected):
+            return []
+        return [self._fatal(self.emitted + 1, What.FEWER)]
 
     def snapshot(self) -> LaneState:
         """Give the lane for a checkpoint."""
@@ -235,7 +236,8 @@ class Lane:
         """Raise AssertionError if the lane contradicts itself."""
         assert len(self._kept) == max(0, self.emitted - self.floor)
         assert all(each.position > self.emitted for each in self._expected)
-        assert self._expected == sorted(set(self._expected))
+        positions = [each.position for each in self._expected]
+        assert positions == sorted(positions)
         assert len(self._expected) <= self._bounds.expectations_max + 1
 
     @property
@@ -247,9 +249,9 @@ class Lane:
         if known in self._expected:
             return
         self._expected.append(known)
-        self._expected.sort()
+        self._expected.sort(key=lambda each: each.position)
         if len(self._expected) > self._bounds.expectations_max:
-            # The chain of a later one covers it; what the receiver said opens the lane.
+            # The chain of a later one covers it, though a barrier asks less then; the receiver's opens the lane.
             self._expected.remove(next(each for each in self._expected if each != self._receiver))
 
     def _compare(self, known: Expectation, chain: bytes, shape: bytes) -> list[Difference]:
@@ -324,14 +326,9 @@ class Lanes:
             self.others += 1
         return lane
 
-    def awaited(self) -> dict[str, int]:
-        """Give what each lane must have reached at the next barrier, by target."""
-        return {target: lane.awaited for target, lane in self._by_target.items() if lane.awaited}
-
-    def fewer(self, awaited: Mapping[str, int]) -> list[Difference]:
-        """Give the lanes that are not where they must be."""
-        lanes = ((self._by_target[target], position) for target, position in awaited.items())
-        return [lane.fewer() for lane, position in lanes if lane.emitted < position]
+    def judge_barrier(self, lsn: int) -> list[Difference]:
+        """Give the lanes that are not where they must be, once the application has run the log through this lsn."""
+        return [found for target in sorted(self._by_target) for found in self._by_target[target].judge_barrier(lsn)]
 
     def snapshot(self) -> tuple[LaneState, ...]:
         """Give all lanes for a checkpoint, by target."""

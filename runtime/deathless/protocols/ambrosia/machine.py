@@ -7,12 +7,13 @@ send when (`states` has the table), numbers what comes back (`lanes`), and finds
 Guarantees:
   - What is not legal ends the application with an error that says what it sent; nothing of it or behind it counts.
     RPCs that are too long or go to a target too many cost the application that item alone.
-  - Nothing is delivered before it is confirmed, so whatever is emitted depends on confirmed inputs alone. Where outputs
-    are held (an upgrade), what is not confirmed may be delivered, and nothing leaves until `Commit`.
+  - Nothing is delivered before it is confirmed, so whatever is emitted depends on confirmed inputs alone; nor is it
+    told what an unconfirmed log knows of outputs. Where outputs are held (an upgrade), what is not confirmed may be
+    delivered, and nothing leaves until `Commit`.
   - An item that is known to have had its effect is compared and dropped; what differs is reported, also where the
     policy lets the application live on.
   - A checkpoint names what was delivered before it and what was emitted before it; it is refused, and the application
-    ended, if that is less than what the log and receivers knew when it was ordered.
+    ended, if that is less than what the log says up to there.
   - No message follows one that may change the application's state while it is loading or taking a checkpoint.
   - A checkpoint's bytes pass through in pieces, both ways.
 
@@ -67,7 +68,6 @@ class ApplicationMachine:
     """
 
     __slots__ = (
-        "_awaited",
         "_bounds",
         "_delivery",
         "_holding",
@@ -100,7 +100,6 @@ class ApplicationMachine:
         self._holding = Holding(self._bounds.held_bytes_max)
         self._opened: list[Socket] = []
         self._loading = 0  # bytes of the checkpoint that are still to come
-        self._awaited: dict[str, int] = {}  # by target: what has to be emitted before the checkpoint that is due
 
     @property
     def may_deliver(self) -> bool:
@@ -177,7 +176,6 @@ class ApplicationMachine:
                 return self._deliver(event.lsn, encode_message(MessageType.INITIAL, event.data))
             case on.TakeCheckpoint():
                 self._go(Order.TAKE_CHECKPOINT)
-                self._awaited = self._lanes.awaited()
                 return [self._control(MessageType.TAKE_CHECKPOINT)]
             case on.Lead():
                 return self._lead(with_checkpoint=event.with_checkpoint)
@@ -192,7 +190,6 @@ class ApplicationMachine:
             case on.Upgrade():
                 self._go(Order.UPGRADE)
                 self._holding.on = True
-                self._awaited = self._lanes.awaited()
                 return [self._control(MessageType.UPGRADE_TAKE_CHECKPOINT)]
             case on.Commit():
                 return self._commit()
@@ -238,7 +235,6 @@ class ApplicationMachine:
         self._require(not self._holding.on, "to lead while outputs are held")
         if with_checkpoint:
             self._go(Order.LEAD_WITH_CHECKPOINT)
-            self._awaited = self._lanes.awaited()
             return [self._control(MessageType.TAKE_BECOMING_PRIMARY_CHECKPOINT)]
         self._go(Order.LEAD)
         return [self._control(MessageType.BECOMING_PRIMARY)]
@@ -246,12 +242,20 @@ class ApplicationMachine:
     def _commit(self) -> list[Effect]:
         self._require(self._delivery.lsn <= self._delivery.confirmed, "to commit what was delivered unconfirmed")
         self._go(Order.COMMIT)
-        return self._holding.release()
+        return [effect for effect in self._holding.release() if not self._had_its_effect(effect)]
+
+    def _had_its_effect(self, effect: Effect) -> bool:
+        """Whether what was held has become known to have had its effect meanwhile."""
+        return isinstance(effect, on.Emitted) and effect.position <= self.lane(effect.target).floor
 
     # ------------------------------------------------------------ what is known from outside
 
     def _hear(self, event: on.Expected | on.EffectKnown | on.Welcomed | on.Parted) -> list[Effect]:
         lane = self.lane(event.target)
+        if isinstance(event, on.Expected | on.EffectKnown):
+            # A checkpoint holds what was told; what is not confirmed may be gone when that is loaded.
+            lsn, confirmed = event.known.lsn, self._delivery.confirmed
+            self._require(lsn <= confirmed, f"outputs are known by lsn {lsn}, and {confirmed} is confirmed")
         match event:
             case on.Expected():
                 return self._judge(lane.expect(event.known))
@@ -361,10 +365,9 @@ class ApplicationMachine:
 
     def _take_checkpoint(self, length: int) -> list[Effect]:
         self._judge_sent(Sent.CHECKPOINT)
-        refused = self._judge(self._lanes.fewer(self._awaited))
+        refused = self._judge(self._lanes.judge_barrier(self._delivery.lsn))
         if refused:
             return refused
-        self._awaited = {}
         return [
             on.CheckpointBegan(
                 length=length, lsn=self._delivery.lsn, records=self._delivery.records, lanes=self._lanes.snapshot()

@@ -162,13 +162,19 @@ def test_what_is_known_of_before_the_floor_is_covered() -> None:
 
 def test_a_barrier_before_what_is_known_is_fewer_outputs() -> None:
     lanes = Lanes(Compare.BYTES, BOUNDS)
-    lanes.get("b").expect(known("ab"))
-    lanes.get("c").expect(known("a"))
+    lanes.get("b").expect(known("ab")._replace(lsn=7))
+    lanes.get("b").welcome(known("ab"))
+    lanes.get("c").expect(known("a")._replace(lsn=7))
     lanes.get("c").emit(item("a"))
-    awaited = lanes.awaited()
-    assert awaited == {"b": 2}
     lanes.get("b").emit(item("a"))
-    assert fatal(lanes.get("b"), lanes.fewer(awaited), 2, What.FEWER)
+    assert lanes.judge_barrier(6) == []
+    assert fatal(lanes.get("b"), lanes.judge_barrier(7), 2, What.FEWER)
+
+
+def test_a_receiver_that_is_ahead_is_no_fewer_outputs_at_a_barrier() -> None:
+    lane = lane_with("a")
+    lane.welcome(known("abc"))
+    assert lane.judge_barrier(10**9) == []
 
 
 def test_what_waits_is_bounded_and_the_last_and_the_receivers_stay() -> None:
@@ -178,7 +184,6 @@ def test_what_waits_is_bounded_and_the_last_and_the_receivers_stay() -> None:
         lane.expect(known("abcdefgh"[:end]))
         lane.expect(known("abcdefgh"[:end]))
     lane.check_invariants()
-    assert lane.awaited == 8
     for text in "abcdefgh":
         assert lane.emit(item(text))[1] == []
     assert lane.release_from == 2

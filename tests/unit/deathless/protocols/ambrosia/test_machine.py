@@ -282,18 +282,20 @@ def test_what_had_its_effect_is_not_handed_out_again() -> None:
 @pytest.mark.parametrize("stop", [True, False])
 def test_a_checkpoint_before_what_is_known_is_refused(order: Event, stop: bool) -> None:
     driver = Driver(stop=stop)
-    driver.do(*FOLLOWING, on.Expected(target="bank", known=expected("a", "b")), order, fork("a", "bank"))
+    logged = expected("a", "b")._replace(lsn=1)
+    driver.do(*FOLLOWING, on.Expected(target="bank", known=logged), order, fork("a", "bank"))
     driver.do(SENT[Sent.CHECKPOINT])
     assert "output 2 to bank is not what it was: fewer outputs on replay" in driver.error
     assert not [effect for effect in driver.effects if isinstance(effect, on.CheckpointBegan)]
 
 
-def test_what_becomes_known_while_a_checkpoint_is_due_is_not_asked_of_it() -> None:
+def test_what_is_logged_behind_a_checkpoint_is_not_asked_of_it() -> None:
     driver = in_state(State.SNAPSHOT)
-    driver.do(on.Expected(target="bank", known=expected("a")))
+    logged = expected("a")._replace(lsn=2)
+    driver.do(on.Expected(target="bank", known=logged))
     [began] = driver.do(SENT[Sent.CHECKPOINT])
     assert isinstance(began, on.CheckpointBegan)
-    assert began.lanes[0].expected == (expected("a"),)
+    assert began.lanes[0].expected == (logged,)
 
 
 def test_a_checkpoint_names_what_was_given_and_emitted_before_it_and_nothing_behind() -> None:
@@ -349,6 +351,22 @@ def test_a_checkpoint_is_loaded_before_anything_is_known() -> None:
     driver = in_state(State.WAITING)
     with pytest.raises(Internal, match="behind what is known"):
         driver.do(on.Expected(target="bank", known=expected("a")), ORDERED[Order.LOAD])
+
+
+def test_what_was_held_and_had_its_effect_meanwhile_stays() -> None:
+    driver = in_state(State.FOLLOWING)
+    driver.do(on.HoldOutputs(), fork("a", "bank"), on.Upgrade(), message(Tag.CHECKPOINT, number(0)))
+    driver.do(fork("b", "bank"), on.EffectKnown(target="bank", known=expected("a")))
+    [emitted] = driver.do(on.Commit())
+    assert isinstance(emitted, on.Emitted) and emitted.position == 2
+
+
+@pytest.mark.parametrize("told", [on.Expected, on.EffectKnown])
+def test_what_an_unconfirmed_log_knows_of_outputs_is_not_told(told: Callable[..., Event]) -> None:
+    driver = in_state(State.FOLLOWING)
+    with pytest.raises(Internal, match="known by lsn 6, and 5 is confirmed"):
+        driver.do(told(target="bank", known=expected("a")._replace(lsn=6)))
+    driver.do(told(target="bank", known=expected("a")._replace(lsn=5)))
 
 
 def test_nobody_leads_while_outputs_are_held() -> None:
