@@ -44,7 +44,8 @@ class Ledger:
     """
 
     def __init__(self, fault: str = "") -> None:
-        self.count, self.total, self.fault, self.pushed = 0, "", fault, 0
+        self.count, self.total, self.fault = 0, "", fault
+        self.outputs: list[bytes] = []  # to the bank, all of them, in this run and those that it goes on from
 
     def handle(self, method: int, arguments: bytes) -> Iterator[tuple[str, int, bytes]]:
         """Take an input, and give (target, method, arguments) of what it makes us emit."""
@@ -61,11 +62,12 @@ class Ledger:
 
     def save(self) -> bytes:
         """Give the state, padded so that it goes in pieces."""
-        return json.dumps([self.count, self.total]).encode().ljust(3 * PIECE_BYTES)
+        return json.dumps([self.count, self.total, [output.hex() for output in self.outputs]]).encode()
 
     def load(self, data: bytes) -> None:
         """Go on from a state."""
-        self.count, self.total = json.loads(data)
+        self.count, self.total, outputs = json.loads(data)
+        self.outputs = [bytes.fromhex(output) for output in outputs]
 
 
 class Application:
@@ -103,6 +105,8 @@ class Application:
                 self.handle(event.method, event.arguments)
                 if event.type is CallType.AWAITED:
                     self.binding.answer(event, Outcome.VALUE, event.arguments)
+                    answer = make_return(BANK, Kind.VALUE, event.arguments, name="me", sequence=event.number)
+                    self.ledger.outputs.append(bytes_of(answer))
             case _:
                 pass
 
@@ -110,6 +114,8 @@ class Application:
         """Take an input."""
         for to, called, given in self.ledger.handle(method, arguments):
             self.binding.fork(called, given, to=to)
+            if to:
+                self.ledger.outputs.append(bytes_of(make_call(to, called, Kind.FORK, given)))
 
     def save(self) -> None:
         """Send the state in pieces."""
@@ -171,6 +177,7 @@ class Process:
         self.state = bytearray()
         self.initial: bytes | None = None
         self.open = False  # the bank knows this process
+        self.loaded = Ledger()  # what the application was given to begin with
         self.order(on.SocketOpened(socket=Socket.RECEIVE))
         self.order(on.SocketOpened(socket=Socket.SEND))
 
@@ -183,6 +190,12 @@ class Process:
     def leads(self) -> bool:
         """Whether its application was told to."""
         return self.machine.state in {State.LEADING, State.LEADING_SNAPSHOT}
+
+    @property
+    def outputs(self) -> list[bytes]:
+        """What the application emitted to the bank, in this run and those that it goes on from."""
+        begins = self.application.binding.phase in {bound.Phase.FRESH, bound.Phase.RESTORING}
+        return self.loaded.outputs if begins else self.application.ledger.outputs
 
     def order(self, event: Event) -> None:
         """Tell the machine, and do what it wants."""
@@ -229,7 +242,7 @@ class Process:
         if self.machine.state is State.WAITING:
             return
         self.order(on.Confirmed(lsn=self.service.confirmed))
-        while self.read < self.service.confirmed:
+        while self.read < (len(self.service.log) if self.service.tells_early else self.service.confirmed):
             entry = self.service.log[self.read]
             self.read += 1
             if entry.known is not None:
@@ -240,8 +253,9 @@ class Process:
         self.hear()
         if not self.machine.may_deliver:
             return
-        rpcs = []
-        while self.delivered < self.service.confirmed and len(rpcs) < count:
+        rpcs: list[Rpc] = []
+        end = len(self.service.log) if self.service.delivers_early else self.service.confirmed
+        while self.delivered < end and len(rpcs) < count:
             entry = self.service.log[self.delivered]
             if entry.initial is not None:
                 if rpcs:
@@ -257,6 +271,7 @@ class Process:
     def load(self, kept: Kept) -> None:
         """Recover from a checkpoint."""
         self.read = self.delivered = kept.lsn
+        self.loaded.load(kept.state)
         self.order(on.Load(length=len(kept.state), lsn=kept.lsn, records=kept.records, lanes=kept.lanes))
         for at in range(0, len(kept.state), PIECE_BYTES):
             self.order(on.LoadPart(data=kept.state[at : at + PIECE_BYTES]))
@@ -268,17 +283,27 @@ class Service:
     Args:
         policy: for outputs that differ.
         fault: of every process of the application but the first.
+        delivers_early: an owner that delivers what is not confirmed.
+        tells_early: an owner that tells what the log knows of outputs before that is confirmed.
     """
 
-    def __init__(self, policy: Compare = Compare.BYTES, fault: str = "") -> None:
+    def __init__(
+        self,
+        policy: Compare = Compare.BYTES,
+        fault: str = "",
+        *,
+        delivers_early: bool = False,
+        tells_early: bool = False,
+    ) -> None:
         self.policy, self.fault = policy, fault
+        self.delivers_early, self.tells_early = delivers_early, tells_early
         self.log: list[Entry] = []
         self.confirmed = 0
         self.checkpoint: Kept | None = None
         self.selves, self.bank = Chain(), Chain()
         self.differences: list[Difference] = []
         self.errors: list[str] = []
-        self.doubled: list[int] = []
+        self.mixed: list[str] = []
         self.takeovers = 0
         self.processes = [Process(self, ""), Process(self, fault)]
         self.primary = self.processes[0]
@@ -350,8 +375,9 @@ class Service:
             return
         for position, item in list(lane.kept_from(max(first, process.sent + 1)))[:count]:
             assert isinstance(item, Rpc)
-            if position != len(self.bank.items) + 1:
-                self.doubled.append(position)
+            had = len(self.bank.items)
+            if position != had + 1 or process.outputs[:had] != texts(self.bank.items):
+                self.mixed.append(f"position {position} was sent to a bank that has {had}, and they are no one run")
                 return
             self.bank.add(item)
             process.sent = position
@@ -438,7 +464,7 @@ class Service:
         """Do many things, then let everything come to rest."""
         chance = random.Random(seed)
         for _ in range(steps):
-            if self.stopped or self.doubled:
+            if self.stopped or self.mixed:
                 return
             self.step(chance)
         self.settle()
@@ -471,11 +497,11 @@ class Service:
     # ------------------------------------------------------------ verdict
 
     def faults(self) -> list[str]:
-        """What must never be, whatever happened before."""
+        """What must never be, whatever happened before; of an application that differs, what must not even then."""
+        found = list(self.mixed)
+        if self.fault:
+            return found
         selves, bank, ledger = expected(self.log)
-        found = []
-        if self.doubled:
-            found.append(f"the bank was sent {self.doubled} again")
         if texts(self.bank.items) != bank[: len(self.bank.items)]:
             found.append(f"the bank has {texts(self.bank.items)}, the log gives {bank}")
         if texts(self.selves.items) != selves[: len(self.selves.items)]:
@@ -498,7 +524,7 @@ def texts(items: Iterable[Rpc]) -> list[bytes]:
 
 def expected(log: Iterable[Entry]) -> tuple[list[bytes], list[bytes], Ledger]:
     """What the application emits to itself and to the bank, and its state, as a function of the log."""
-    ledger, selves, bank = Ledger(), list[bytes](), list[bytes]()
+    ledger, selves = Ledger(), list[bytes]()
     for entry in log:
         if entry.initial is not None:
             method, arguments = 0, entry.initial
@@ -508,11 +534,9 @@ def expected(log: Iterable[Entry]) -> tuple[list[bytes], list[bytes], Ledger]:
             continue
         for to, called, given in ledger.handle(method, arguments):
             item = make_call(to, called, Kind.FORK, given)
-            (bank if to else selves).append(bytes_of(item))
+            (ledger.outputs if to else selves).append(bytes_of(item))
         if entry.rpc is not None and entry.rpc.kind is Kind.ASYNC:
-            bank.append(bytes_of(_answer(entry.rpc)))
-    return selves, bank, ledger
-
-
-def _answer(rpc: Rpc) -> Rpc:
-    return make_return(rpc.name, Kind.VALUE, rpc.arguments, name="me", sequence=rpc.sequence)
+            rpc = entry.rpc
+            answer = make_return(rpc.name, Kind.VALUE, rpc.arguments, name="me", sequence=rpc.sequence)
+            ledger.outputs.append(bytes_of(answer))
+    return selves, ledger.outputs, ledger
