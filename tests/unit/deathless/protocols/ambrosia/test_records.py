@@ -69,14 +69,12 @@ def test_the_bytes_to_an_application_are_version_1(golden: Callable[[str, bytes]
         encode_record(0x01020304, 0, encode_message(MessageType.INITIAL, b"hello")),
         encode_record(0x01020304, 1, one),
         encode_record(0x01020304, 2, encode_batch(more)),
-        *(
-            encode_control(0x01020304, kind)
-            for kind in (
-                MessageType.TAKE_CHECKPOINT,
-                MessageType.TAKE_BECOMING_PRIMARY_CHECKPOINT,
-                MessageType.UPGRADE_TAKE_CHECKPOINT,
-                MessageType.BECOMING_PRIMARY,
-            )
-        ),
+        encode_control(0x01020304, MessageType.TAKE_CHECKPOINT),
+        encode_control(0x01020304, MessageType.BECOMING_PRIMARY),
     ]
     golden("ambrosia_to_application", b"".join(stream))
+    golden(
+        "ambrosia_becoming_primary",
+        encode_control(0x01020304, MessageType.TAKE_BECOMING_PRIMARY_CHECKPOINT)
+        + encode_control(0x01020304, MessageType.UPGRADE_TAKE_CHECKPOINT),
+    )
