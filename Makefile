@@ -168,8 +168,8 @@ sim-record: SEEDS = 10000
 sim-record: install ## Simulate SEEDS=n runs of several services, an hour of them when not said; writes docs/simulation.md
 	@$(BIN)/python -m deathless.simulation --services --seeds $(SEEDS) --from $(FROM) --record docs/simulation.md
 
-coverage: install ## Show that codec and core are covered by their own tests
-	@for layer in base codec core execution; do \
+coverage: install ## Show that codec, protocols and core are covered by their own tests
+	@for layer in base codec protocols core execution; do \
 	  $(BIN)/pytest -q --cov=deathless.$$layer --cov-branch --cov-report=term-missing --cov-fail-under=100 \
 	    tests/unit/deathless/$$layer; \
 	done

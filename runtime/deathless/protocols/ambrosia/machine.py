@@ -266,6 +266,8 @@ class ApplicationMachine:
             case on.Parted():
                 lane.part()
                 return []
+            case _:
+                assert_never(event)
 
     def _judge(self, found: list[Difference]) -> list[Effect]:
         """Tell what differs; what is fatal may end the application."""

@@ -83,6 +83,10 @@ def test_arbitrary_bytes_are_messages_or_an_error_of_ours(data: bytes) -> None:
             read()
 
 
+def test_an_answer_arrives_with_who_gave_it_and_the_number_of_the_call() -> None:
+    assert arrived(b"\1\x02a\x06v") == Answer(Outcome.VALUE, "a", 3, b"v")
+
+
 def test_names_and_numbers_are_written_as_the_page_says() -> None:
     assert named("ä").hex() == "04c3a4"
     assert Scanner(named("ä") + number(-1)).text() == "ä"
