@@ -3,6 +3,7 @@
 Why it exists: the machine does nothing itself. Events say what happened, or what its owner decided: the owner alone
 knows what the log holds, what is confirmed and who leads. Effects are to be carried out in the order of the list: what
 `Send` holds goes to the application as one stream, and a checkpoint's parts belong to the CheckpointBegan before them.
+What comes once for each output is a Struct, which costs less.
 
 Does not: say when an event is right (`states`). Imports base.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+
+import msgspec
 
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.lanes import Difference, Expectation, LaneState
@@ -229,8 +232,7 @@ class Attach:
     target: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emitted:
+class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     """The application emitted this, and it is not known to have had its effect.
 
     It depends on records that are confirmed, and on nothing else. To oneself: an input to be logged, by whoever leads.
@@ -247,15 +249,13 @@ class Emitted:
     item: Rpc | Oversized
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImpulseEmitted:
+class ImpulseEmitted(msgspec.Struct, frozen=True, kw_only=True):
     """The application leads and emitted this: to be logged before it has any effect. It has no position yet."""
 
     rpc: Rpc
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRefused:
+class OutputRefused(msgspec.Struct, frozen=True, kw_only=True):
     """The application emitted what goes nowhere; it lives on, and whoever waits for an answer is to be told.
 
     Attributes:

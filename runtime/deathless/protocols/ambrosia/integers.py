@@ -56,6 +56,8 @@ def find_int(data: bytes | bytearray, at: int, field: str, bits: int = INT_BITS)
     Raises:
         ProtocolViolated: no integer of so many bits can begin like this.
     """
+    if at < len(data) and data[at] < 0x80:
+        return (data[at] >> 1) ^ -(data[at] & 1), at + 1
     most = INT_BYTES_MAX if bits == INT_BITS else LONG_BYTES_MAX
     found = 0
     for index, byte in enumerate(data[at : at + most]):

@@ -95,6 +95,7 @@ class Kind(enum.IntEnum):
 
 RETURNS: Final = frozenset({Kind.VALUE, Kind.VOID, Kind.EXCEPTION})
 _RETURN_BASE: Final = 16
+_KINDS: Final = (Kind.ASYNC, Kind.FORK, Kind.IMPULSE)
 
 
 class Rpc(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,7 +301,7 @@ def _read_head(data: bytes, at: int, bounds: Bounds) -> tuple[Kind, int, str, in
         rpc_type, at = _byte(data, at, "RPC type")
         if rpc_type > Kind.IMPULSE:
             raise ProtocolViolated(f"the RPC type is {rpc_type}: 0 (async), 1 (fork) or 2 (impulse) is right")
-        kind = Kind(rpc_type)
+        kind = _KINDS[rpc_type]
     elif first <= Kind.EXCEPTION - _RETURN_BASE:
         kind = Kind(first + _RETURN_BASE)
     else:

@@ -36,7 +36,7 @@ from deathless.protocols.ambrosia.messages import (
 )
 
 NEAR_BYTES: Final = 32
-_KNOWN: Final = frozenset(int(kind) for kind in MessageType)
+_BY_CODE: Final = {int(kind): kind for kind in MessageType}
 
 
 class StreamReader:
@@ -46,11 +46,22 @@ class StreamReader:
         bounds: how long things may be.
     """
 
-    __slots__ = ("_batch_bytes", "_batch_count", "_bounds", "_broken", "_buffer", "_checkpoint", "_offset", "_skip")
+    __slots__ = (
+        "_at",
+        "_batch_bytes",
+        "_batch_count",
+        "_bounds",
+        "_broken",
+        "_buffer",
+        "_checkpoint",
+        "_offset",
+        "_skip",
+    )
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._buffer = bytearray()
+        self._at = 0  # in the buffer: what was taken of it
         self._offset = 0  # of the buffer in the stream
         self._batch_count = 0  # messages of the present batch that are still to come
         self._batch_bytes = 0  # their bytes, as the batch states them
@@ -61,7 +72,7 @@ class StreamReader:
     @property
     def buffered(self) -> int:
         """Bytes that wait for more: less than a message."""
-        return len(self._buffer)
+        return len(self._buffer) - self._at
 
     def feed(self, data: bytes) -> Iterator[Item]:
         """Give what is whole now; to be run to its end before the next call.
@@ -70,13 +81,17 @@ class StreamReader:
         """
         if self._broken is not None:
             raise self._broken
+        del self._buffer[: self._at]
         self._buffer += data
+        self._offset += self._at
+        self._at = 0
         try:
             while (item := self._next()) is not None:
                 yield item
         except ProtocolViolated as error:
-            self._broken = error.at(self._offset, bytes(self._buffer[:NEAR_BYTES]))
-            self._buffer.clear()
+            near = bytes(self._buffer[self._at : self._at + NEAR_BYTES])
+            self._broken = error.at(self._offset + self._at, near)
+            self._buffer, self._at = bytearray(), 0
             raise self._broken from None
 
     def _next(self) -> Item | None:
@@ -84,10 +99,12 @@ class StreamReader:
         if self._checkpoint >= 0:
             return self._piece()
         if self._skip:
-            self._skip -= len(self._cut(min(self._skip, len(self._buffer))))
+            skipped = min(self._skip, self.buffered)
+            self._at += skipped
+            self._skip -= skipped
             if self._skip:
                 return None
-        while (found := find_int(self._buffer, 0, "size")) is not None:
+        while (found := find_int(self._buffer, self._at, "size")) is not None:
             size, start = found
             if len(self._buffer) == start:
                 return None
@@ -97,8 +114,8 @@ class StreamReader:
             count = find_int(self._buffer, start + 1, "count of the batch")
             if count is None:
                 return None
-            self._open_batch(size - 1 - (count[1] - start - 1), count[0])
-            self._cut(count[1])
+            self._open_batch(start + size - count[1], count[0])
+            self._at = count[1]
         return None
 
     def _piece(self) -> Item | None:
@@ -106,9 +123,11 @@ class StreamReader:
         if not self._checkpoint:
             self._checkpoint = -1
             return CheckpointEnds()
-        if not self._buffer:
+        end = min(self._at + self._checkpoint, len(self._buffer))
+        if end == self._at:
             return None
-        part = self._cut(min(self._checkpoint, len(self._buffer)))
+        part = bytes(self._buffer[self._at : end])
+        self._at = end
         self._checkpoint -= len(part)
         return CheckpointPart(part)
 
@@ -116,18 +135,17 @@ class StreamReader:
         """Look at type and size before anything of that size is kept."""
         if size < 1:
             raise ProtocolViolated(f"the size of a message is {size}: it counts the type, so at least 1 is right")
-        if code not in _KNOWN:
+        kind = _BY_CODE.get(code)
+        if kind is None:
             raise ProtocolViolated(f"the type of a message is {code}, which is none")
-        kind = MessageType(code)
         if kind not in FROM_APPLICATION:
             raise ProtocolViolated(f"a message of type {kind.name} never comes from an application")
         if self._batch_count:
             if kind not in RPC_TYPES:
                 raise ProtocolViolated(f"a message of type {kind.name} stands in a batch, which holds RPCs alone")
-            if start + size > self._batch_bytes:
+            if start + size - self._at > self._batch_bytes:
                 raise ProtocolViolated(f"a message of {size} bytes in a batch with {self._batch_bytes} bytes left")
-        most = self._most(kind)
-        if size - 1 > most:
+        if kind not in RPC_TYPES and size - 1 > (most := self._most(kind)):
             raise ProtocolViolated(f"a message of type {kind.name} has {size} bytes, at most {most + 1} are right")
         return kind
 
@@ -143,7 +161,7 @@ class StreamReader:
             case MessageType.INITIAL:
                 return self._bounds.message_bytes_max - 1
             case _:
-                return 1 << 31  # batches and RPCs that are too long are gone through, not kept
+                return 1 << 31  # a batch is gone through, not kept
 
     def _open_batch(self, size: int, count: int) -> None:
         if count < 0 or size < 2 * count or (size and not count):
@@ -159,34 +177,35 @@ class StreamReader:
             return None
         data = bytes(self._buffer[start + 1 : end])
         item = self._decoded(kind, data)
-        self._cut(end)
-        self._count_in_batch(end)
+        self._count_in_batch(end - self._at)
+        self._at = end
         if isinstance(item, CheckpointStarts):
             self._checkpoint = item.length
         return item
 
     def _oversized(self, size: int, start: int) -> Item | None:
         head = min(size - 1, head_bytes(self._bounds))
-        if len(self._buffer) < start + 1 + head:
+        end = start + 1 + head
+        if len(self._buffer) < end:
             return None
-        item = decode_oversized(bytes(self._buffer[start + 1 : start + 1 + head]), size, self._bounds)
-        self._count_in_batch(start + size)
-        self._cut(start + 1 + head)
+        item = decode_oversized(bytes(self._buffer[start + 1 : end]), size, self._bounds)
+        self._count_in_batch(start + size - self._at)
+        self._at = end
         self._skip = size - 1 - head
         return item
 
     def _decoded(self, kind: MessageType, data: bytes) -> Item:
         match kind:
+            case _ if kind in RPC_TYPES:
+                return decode_rpc(kind, data, self._bounds)
             case MessageType.ATTACH_TO:
                 return decode_name(data, self._bounds)
             case MessageType.TAKE_CHECKPOINT:
                 return AskCheckpoint()
             case MessageType.CHECKPOINT:
                 return decode_length(data, self._bounds)
-            case MessageType.INITIAL:
-                return Initial(data)
             case _:
-                return decode_rpc(kind, data, self._bounds)
+                return Initial(data)
 
     def _count_in_batch(self, size: int) -> None:
         if self._batch_count:
@@ -194,12 +213,6 @@ class StreamReader:
             self._batch_bytes -= size
             if self._batch_bytes and not self._batch_count:
                 raise ProtocolViolated(f"{self._batch_bytes} bytes stand behind the last message of a batch")
-
-    def _cut(self, size: int) -> bytes:
-        taken = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        self._offset += size
-        return taken
 
 
 assert INT_BYTES_MAX < NEAR_BYTES

@@ -14,6 +14,8 @@ PUBLISHED = [
     (b"a", 0xD24EC4F1A98C6E5B),
     (b"abc", 0x44BC2CF5AD770999),
     (b"Nobody inspects the spammish repetition", 0xFBCEA83C8A378BF1),
+    (b"The quick brown fox jumps over the lazy dog", 0x0B242D361FDA71BC),
+    (bytes(range(101)), 0xE99038495F85381E),
 ]
 
 
