@@ -16,7 +16,7 @@ INPUT = make_call("", 1, Kind.FORK, b"in")
 STARTED = (on.SocketOpened(socket=Socket.RECEIVE), on.SocketOpened(socket=Socket.SEND), on.Begin())
 LEADING = (
     *STARTED[:2],
-    on.Load(length=0, lsn=0, records=0),
+    on.Load(length=0, lsn=0, records=1),
     on.Confirmed(lsn=1),
     on.Deliver(lsn=1, rpcs=(INPUT,)),
     on.Lead(),

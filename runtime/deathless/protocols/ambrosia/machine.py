@@ -170,6 +170,7 @@ class ApplicationMachine:
             case on.Deliver():
                 messages = [encode_message(rpc.type, rpc.body) for rpc in event.rpcs]
                 self._require(bool(messages), "a record without messages")
+                self._require(self._delivery.records > 0, "calls before INITIAL, which is the first record")
                 return self._deliver(event.lsn, messages[0] if len(messages) == 1 else encode_batch(messages))
             case on.DeliverInitial():
                 self._require(self._delivery.records == 0, "INITIAL is the first record")

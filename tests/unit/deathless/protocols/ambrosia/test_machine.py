@@ -42,7 +42,7 @@ SENT: dict[Sent, bytes] = {
 }
 ORDERED: dict[Order, Event] = {
     Order.BEGIN: on.Begin(),
-    Order.LOAD: on.Load(length=3, lsn=0, records=0),
+    Order.LOAD: on.Load(length=3, lsn=0, records=1),
     Order.DELIVER: on.Deliver(lsn=9, rpcs=(INPUT,)),
     Order.TAKE_CHECKPOINT: on.TakeCheckpoint(),
     Order.LEAD: on.Lead(),
@@ -201,6 +201,16 @@ def test_a_record_holds_one_message_or_a_batch() -> None:
         driver.do(on.DeliverInitial(lsn=6, data=b""))
 
 
+def test_the_first_record_of_a_service_is_its_initial() -> None:
+    driver = Driver()
+    driver.do(*PATHS[State.INITIALIZING], SENT[Sent.CHECKPOINT] + b"abc", on.Confirmed(lsn=2))
+    with pytest.raises(Internal, match="calls before INITIAL"):
+        driver.do(on.Deliver(lsn=1, rpcs=(INPUT,)))
+    [initial] = driver.do(on.DeliverInitial(lsn=1, data=b"hello"))
+    assert isinstance(initial, on.Send) and initial.data[16:].hex() == "00" * 8 + "0c09" + b"hello".hex()
+    assert len(driver.do(on.Deliver(lsn=2, rpcs=(INPUT,)))) == 1
+
+
 def test_an_rpc_before_the_first_record_ends_the_application_and_an_impulse_does_not() -> None:
     driver = Driver()
     driver.do(*LOADED)
@@ -303,7 +313,7 @@ def test_a_checkpoint_names_what_was_given_and_emitted_before_it_and_nothing_beh
     driver.do(on.Deliver(lsn=4, rpcs=(INPUT, INPUT)), fork("a", "bank"), on.TakeCheckpoint(), fork("b", "bank"))
     [began] = driver.do(SENT[Sent.CHECKPOINT])
     assert isinstance(began, on.CheckpointBegan)
-    assert (began.length, began.lsn, began.records) == (3, 4, 2)
+    assert (began.length, began.lsn, began.records) == (3, 4, 3)
     assert [kept.item.body[-1:] for kept in began.lanes[0].kept if isinstance(kept.item, Rpc)] == [b"a", b"b"]
     part, ended, emitted = driver.do(b"xyz" + fork("c", "bank"))
     assert (part, ended) == (on.CheckpointPart(data=b"xyz"), on.CheckpointEnded())
