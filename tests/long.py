@@ -29,6 +29,7 @@ MODULES: Final = (
     "unit/deathless/engine/test_crash_points.py",
     "unit/deathless/execution/test_messaging_properties.py",
     "unit/deathless/protocols/test_both_ends.py",
+    "unit/deathless/protocols/test_upgrade_of_both_ends.py",
     "unit/deathless/shell/ingress/test_ingress.py",
     "unit/deathless/shell/lock_stores/etcd/test_client.py",
     "unit/deathless/shell/lock_stores/etcd/test_gateway.py",

@@ -8,7 +8,7 @@ The owner here does what an engine does with the machine: it logs, confirms, del
 log and the receiver know, sends what a lane releases, keeps checkpoints and takes over. What the application must have
 emitted is a function of the log alone (`expected`), computed without either end.
 
-Does not: model time, partitions, a deposed primary (`deathless.simulation.models.foreign_model` does), or upgrades.
+Does not: model time, partitions, or a deposed primary (`deathless.simulation.models.foreign_model` does).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Ledger:
 
     def __init__(self, fault: str = "") -> None:
         self.count, self.total, self.fault = 0, "", fault
+        self.version = 1
         self.outputs: list[bytes] = []  # to the bank, all of them, in this run and those that it goes on from
 
     def handle(self, method: int, arguments: bytes) -> Iterator[tuple[str, int, bytes]]:
@@ -57,16 +58,16 @@ class Ledger:
         for number in range(bool(what & TO_BANK) + bool(what & TWICE)):
             if self.fault == "fewer" and self.count % 3 == 0:
                 continue
-            when = "later" if self.fault == "clock" else ""
+            when = "later" if self.fault == "clock" else "v2" * (self.version - 1)
             yield BANK, FROM_CLIENT, f"{number}:{self.total[:20]}{when}".encode()
 
     def save(self) -> bytes:
         """Give the state, padded so that it goes in pieces."""
-        return json.dumps([self.count, self.total, [output.hex() for output in self.outputs]]).encode()
+        return json.dumps([self.version, self.count, self.total, [each.hex() for each in self.outputs]]).encode()
 
     def load(self, data: bytes) -> None:
         """Go on from a state."""
-        self.count, self.total, outputs = json.loads(data)
+        self.version, self.count, self.total, outputs = json.loads(data)
         self.outputs = [bytes.fromhex(output) for output in outputs]
 
 
@@ -99,6 +100,9 @@ class Application:
                 self.ledger.load(bytes(self.loading))
             case bound.SaveDue():
                 self.save()
+            case bound.UpgradeNow():
+                self.ledger.version = 2
+                self.binding.impulse(PUSHED, b"\x02of the new code")
             case bound.InitialCame():
                 self.handle(0, event.data)
             case Call():
@@ -496,12 +500,16 @@ class Service:
 
     # ------------------------------------------------------------ verdict
 
-    def faults(self) -> list[str]:
-        """What must never be, whatever happened before; of an application that differs, what must not even then."""
+    def faults(self, upgraded_at: int = -1) -> list[str]:
+        """What must never be, whatever happened before; of an application that differs, what must not even then.
+
+        Args:
+            upgraded_at: the new code handled the log from here on; -1: there was no upgrade.
+        """
         found = list(self.mixed)
         if self.fault:
             return found
-        selves, bank, ledger = expected(self.log)
+        selves, bank, ledger = expected(self.log, upgraded_at)
         if texts(self.bank.items) != bank[: len(self.bank.items)]:
             found.append(f"the bank has {texts(self.bank.items)}, the log gives {bank}")
         if texts(self.selves.items) != selves[: len(self.selves.items)]:
@@ -522,10 +530,12 @@ def texts(items: Iterable[Rpc]) -> list[bytes]:
     return [bytes_of(item) for item in items]
 
 
-def expected(log: Iterable[Entry]) -> tuple[list[bytes], list[bytes], Ledger]:
+def expected(log: Iterable[Entry], upgraded_at: int = -1) -> tuple[list[bytes], list[bytes], Ledger]:
     """What the application emits to itself and to the bank, and its state, as a function of the log."""
     ledger, selves = Ledger(), list[bytes]()
-    for entry in log:
+    for index, entry in enumerate(log):
+        if index == upgraded_at:
+            ledger.version = 2
         if entry.initial is not None:
             method, arguments = 0, entry.initial
         elif entry.rpc is not None:
