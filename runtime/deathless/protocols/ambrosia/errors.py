@@ -21,7 +21,10 @@ class ProtocolViolated(InvalidUse):
         offset: of the message in the application's stream, in bytes from its beginning; -1: not known.
     """
 
-    remedy = "fix the language binding or its use: docs/formats/ambrosia.md says what may be sent and when"
+    remedy = (
+        "fix the language binding or its use: docs/formats/ambrosia.md says what may be sent, "
+        "docs/design/0030-ambrosia-protocol.md when"
+    )
     offset: int = -1
 
     def at(self, offset: int, near: bytes) -> ProtocolViolated:

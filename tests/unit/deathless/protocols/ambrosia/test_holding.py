@@ -16,7 +16,7 @@ def test_what_is_not_held_goes_at_once() -> None:
 
 
 def test_what_was_held_comes_whole_and_in_order() -> None:
-    holding = Holding(200)
+    holding = Holding(64 + 64 + 64 + len(RPC.body))
     holding.on = True
     effects: list[Emitted | ImpulseEmitted | OutputRefused] = [
         Emitted(target="b", position=1, item=TOMB),

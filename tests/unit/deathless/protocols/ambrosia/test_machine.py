@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -332,6 +333,26 @@ def test_more_of_a_checkpoint_than_it_has_is_refused() -> None:
         driver.do(on.LoadPart(data=b"abcd"))
     assert driver.do(on.LoadPart(data=b"ab")) == [on.Send(data=b"ab")]
     assert driver.do(on.LoadPart(data=b"c")) == [on.Send(data=b"c"), on.Loaded()]
+
+
+def test_a_checkpoint_passes_both_ways_with_flat_memory() -> None:
+    length, piece = 256 << 20, bytes(1 << 20)
+    machine = ApplicationMachine(name="me", committer=7)
+    for event in (*OPEN, on.Load(length=length, lsn=1, records=1)):
+        machine.handle(event)
+    tracemalloc.start()
+    try:
+        for _ in range(length // len(piece)):
+            machine.handle(on.LoadPart(data=piece))
+        machine.handle(on.TakeCheckpoint())
+        machine.handle(on.BytesReceived(data=message(Tag.CHECKPOINT, number(length))))
+        for _ in range(length // len(piece)):
+            machine.handle(on.BytesReceived(data=piece))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert machine.state is State.FOLLOWING
 
 
 def test_what_is_emitted_during_an_upgrade_is_held_until_it_is_committed() -> None:
