@@ -264,6 +264,15 @@ def test_other_outputs_than_known_end_the_application(told: Callable[..., Event]
     assert [e.position for e in driver.effects if isinstance(e, on.Emitted)] in ([], [1])
 
 
+def test_nothing_behind_what_ended_an_application_counts() -> None:
+    driver = in_state(State.FOLLOWING)
+    driver.do(on.Expected(target="bank", known=expected("a")))
+    effects = driver.do(fork("x", "bank") + fork("y", "bank") + SENT[Sent.ATTACH])
+    assert [type(effect) for effect in effects] == [on.Differs, on.End]
+    driver = in_state(State.FOLLOWING)
+    assert [type(effect) for effect in driver.do(impulse() + impulse() + fork())] == [on.End]
+
+
 def test_other_outputs_than_known_hold_their_lane_alone_where_that_is_the_policy() -> None:
     driver = Driver(stop=False)
     driver.do(*FOLLOWING, on.Expected(target="bank", known=expected("a")))
