@@ -135,6 +135,22 @@ def test_nothing_leaves_while_the_application_is_behind_its_receiver() -> None:
     assert lane.release_from == 4
 
 
+def test_a_mark_of_our_own_opens_no_lane() -> None:
+    alone, behind = lane_with("a"), lane_with("a")
+    alone.expect(known("a"))
+    behind.welcome(known("abc"))
+    behind.expect(known("a"))
+    assert (alone.compared, alone.release_from) == (1, None)
+    assert (behind.compared, behind.release_from) == (1, None)
+
+
+def test_a_difference_is_told_once() -> None:
+    lane = lane_with("ab")
+    assert len(lane.expect(known("ax"))) == 1
+    assert lane.expect(known("ay")) == lane.confirm(known("az")) == []
+    assert (lane.compared, lane.floor) == (1, 0)
+
+
 def test_a_mark_of_our_own_opens_no_lane_to_a_receiver_that_has_something_else() -> None:
     lane = Lane("b", Compare.BYTES, BOUNDS)
     lane.expect(known("ab"))
