@@ -1,1 +1,1 @@
-"""A language binding for the AMBROSIA client protocol, without IO, written from the protocol's page."""
+"""A language binding for the AMBROSIA client protocol, without IO, after the protocol's page."""

@@ -1,7 +1,7 @@
 """The machine of a language binding: one process of an application, from its connection to its end.
 
 Why it exists: it is the other end of the AMBROSIA client protocol, for applications in Python and for tests of the
-coordinator. It was written from the protocol's page alone; only how a call that is awaited and its answer look on the
+coordinator. It follows the protocol's page alone; only how a call that is awaited and its answer look on the
 wire comes from elsewhere, since the page leaves it out.
 
     phase       what it means                                    what may come       what the application may do
