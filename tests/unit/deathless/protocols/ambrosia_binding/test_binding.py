@@ -88,6 +88,14 @@ def test_a_checkpoint_is_restored_before_anything_else_comes() -> None:
     assert binding.phase is Phase.PRIMARY
 
 
+def test_a_state_of_no_bytes_is_restored_and_saved() -> None:
+    binding, events = after(record(message(Tag.CHECKPOINT, number(0)), -2, check=0) + control(Tag.TAKE_CHECKPOINT))
+    assert events == [RestoreBegins(0), RestoreEnds(), SaveDue()]
+    binding.begin_save(0)
+    assert binding.outgoing() == message(Tag.CHECKPOINT, number(0))
+    assert binding.phase is Phase.REPLAYING
+
+
 @given(st.lists(st.integers(0, len(PRIMARY)), max_size=8))
 def test_events_are_the_same_however_the_bytes_are_cut(cuts: list[int]) -> None:
     binding = Binding("me")
