@@ -30,6 +30,8 @@ MODULES: Final = (
     "unit/deathless/execution/test_messaging_properties.py",
     "unit/deathless/protocols/connector/test_sink_pair.py",
     "unit/deathless/protocols/connector/test_source_pair.py",
+    "unit/deathless/protocols/test_both_ends.py",
+    "unit/deathless/protocols/test_upgrade_of_both_ends.py",
     "unit/deathless/shell/ingress/test_ingress.py",
     "unit/deathless/shell/lock_stores/etcd/test_client.py",
     "unit/deathless/shell/lock_stores/etcd/test_gateway.py",

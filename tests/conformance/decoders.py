@@ -151,6 +151,7 @@ ELSEWHERE: dict[str, str] = {
     "shell/worker/activity_process.py::run_function": READ,
     "shell/net/admin_call.py::fitted": ANSWERED,
     "shell/worker/admin_commands.py::<module>": READ,
+    "protocols/ambrosia/check_bytes.py::_of_stripes": "of bytes that are about to be sent, which may be any",
     "shell/pod/announcer.py::Announcer.read_line": OURS,
     "shell/service_code/check/calls.py::Drawer.message": COPY,
     "shell/service_code/check/compare.py::_reply_text": OURS,

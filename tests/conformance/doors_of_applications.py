@@ -1,0 +1,80 @@
+"""The doors of protocols that others defined: what an application sends its coordinator, and the other way round."""
+
+from __future__ import annotations
+
+from tests.conformance.door import Door, golden, of
+from tests.conformance.hostile import json_bytes, packed_bytes
+
+from deathless.protocols.ambrosia import events as on
+from deathless.protocols.ambrosia.events import Socket
+from deathless.protocols.ambrosia.items import shape_of
+from deathless.protocols.ambrosia.machine import ApplicationMachine
+from deathless.protocols.ambrosia.messages import Kind, make_call
+from deathless.protocols.ambrosia_binding.binding import Binding, SaveDue
+
+INPUT = make_call("", 1, Kind.FORK, b"in")
+STARTED = (on.SocketOpened(socket=Socket.RECEIVE), on.SocketOpened(socket=Socket.SEND), on.Begin())
+LEADING = (
+    *STARTED[:2],
+    on.Load(length=0, lsn=0, records=1),
+    on.Confirmed(lsn=1),
+    on.Deliver(lsn=1, rpcs=(INPUT,)),
+    on.Lead(),
+)
+NORMAL_AT = 15  # where the recorded stream has sent INITIAL and its first checkpoint
+
+
+def first_start(data: bytes) -> object:
+    """An application that starts for the first time."""
+    return application(STARTED, data)
+
+
+def normal_processing(data: bytes) -> object:
+    """An application that leads."""
+    return application(LEADING, data)
+
+
+def application(before: tuple[on.Event, ...], data: bytes) -> object:
+    """Bytes of an application at its coordinator; each application has a machine of its own."""
+    machine = ApplicationMachine(name="me", committer=1)
+    for event in before:
+        machine.handle(event)
+    effects = machine.handle(on.BytesReceived(data=data))
+    machine.check_invariants()
+    for effect in effects:
+        if isinstance(effect, on.End) and effect.error is not None:
+            raise effect.error
+    return effects
+
+
+def coordinator(data: bytes) -> object:
+    """Bytes of a coordinator at a binding, whose check bytes are not looked at."""
+    binding = Binding("me", verify=False)
+    binding.receive(data)
+    events = []
+    while (event := binding.next_event()) is not None:
+        events.append(event)
+        if isinstance(event, SaveDue):
+            binding.begin_save(0)
+    return events
+
+
+FROM_APPLICATION = golden("ambrosia_from_application")
+APPLICATIONS = [
+    Door("an application that starts", (), of(first_start), FROM_APPLICATION[:NORMAL_AT], packed_bytes),
+    Door("an application that leads", (), of(normal_processing), FROM_APPLICATION[NORMAL_AT:-5], packed_bytes),
+    Door(
+        "a call by name of an application",
+        ("protocols/ambrosia/items.py::shape_of",),
+        of(lambda data: shape_of(make_call("b", -1, Kind.FORK, data))),
+        b'{"methodName":"pay","callID":1}',
+        json_bytes,
+    ),
+    Door(
+        "a coordinator, at a binding",
+        ("protocols/ambrosia_binding/binding.py::Binding._record",),
+        of(coordinator),
+        golden("ambrosia_to_application"),
+        packed_bytes,
+    ),
+]

@@ -1,0 +1,239 @@
+"""An application's stream: every item, cut anywhere; lengths that lie; what is too long; checkpoints in pieces."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deathless.protocols.ambrosia.bounds import Bounds
+from deathless.protocols.ambrosia.errors import ProtocolViolated
+from deathless.protocols.ambrosia.messages import (
+    AskCheckpoint,
+    AttachTo,
+    CheckpointEnds,
+    CheckpointPart,
+    CheckpointStarts,
+    Initial,
+    Item,
+    Kind,
+    MessageType,
+    Oversized,
+    Rpc,
+    encode_batch,
+    encode_message,
+    head_bytes,
+)
+from deathless.protocols.ambrosia.reader import StreamReader
+from deathless.protocols.ambrosia_binding.encoding import (
+    Answer,
+    Call,
+    CallType,
+    Outcome,
+    Tag,
+    message,
+    number,
+    outgoing_answer,
+    outgoing_call,
+)
+
+SMALL = Bounds(message_bytes_max=1200, name_bytes_max=16, checkpoint_bytes_max=1 << 20)
+RPCS = [
+    outgoing_call("", Call(1, CallType.FORKED, b"self")),
+    outgoing_call("größe", Call(-1, CallType.FORKED, b'{"a":1}')),
+    outgoing_call("bank", Call(2, CallType.AWAITED, b"asks", "me", 5)),
+    outgoing_call("bank", Call(3, CallType.IMPULSE, b"")),
+    outgoing_answer("bank", Answer(Outcome.VALUE, "me", 6, b"v")),
+    outgoing_answer("bank", Answer(Outcome.NOTHING, "me", 7, b"")),
+    outgoing_answer("bank", Answer(Outcome.EXCEPTION, "me", 8, b"e")),
+]
+STREAM = b"".join(
+    [
+        message(Tag.INITIAL_MESSAGE, b"hello"),
+        message(Tag.CHECKPOINT, number(5)) + b"state",
+        message(Tag.ATTACH_TO, b"bank"),
+        *RPCS[:3],
+        message(Tag.RPC_BATCH, number(len(RPCS)), *RPCS),
+        message(Tag.TAKE_CHECKPOINT),
+        message(Tag.RPC_BATCH, number(0)),
+        message(Tag.PING, *[RPCS[0][2:]]),
+        message(Tag.PING_RETURN, *[RPCS[0][2:]]),
+        message(Tag.CHECKPOINT, number(0)),
+        message(Tag.TAKE_CHECKPOINT),
+    ]
+)
+
+
+def read(data: bytes, cuts: Iterable[int] = (), bounds: Bounds = SMALL) -> list[Item]:
+    """All items of a stream that comes in pieces; parts of a checkpoint are put together."""
+    reader = StreamReader(bounds)
+    places = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    items: list[Item] = []
+    for start, end in pairwise(places):
+        for item in reader.feed(data[start:end]):
+            if isinstance(item, CheckpointPart) and isinstance(items[-1], CheckpointPart):
+                items[-1] = CheckpointPart(items[-1].data + item.data)
+            else:
+                items.append(item)
+    return items
+
+
+def test_the_bytes_from_an_application_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+    golden("ambrosia_from_application", STREAM)
+
+
+def test_every_item_of_a_stream_is_read() -> None:
+    items = read(STREAM)
+    rpcs = [item for item in items if isinstance(item, Rpc)]
+    assert items[:5] == [
+        Initial(b"hello"),
+        CheckpointStarts(5),
+        CheckpointPart(b"state"),
+        CheckpointEnds(),
+        AttachTo("bank"),
+    ]
+    assert rpcs[:3] == rpcs[3:6]
+    assert [rpc.kind for rpc in rpcs[3:10]] == [1, 1, 0, 2, Kind.VALUE, Kind.VOID, Kind.EXCEPTION]
+    assert [rpc.type for rpc in rpcs[10:]] == [MessageType.PING, MessageType.PING_RETURN]
+    assert rpcs[1].destination == "größe"
+    assert items[-3:] == [CheckpointStarts(0), CheckpointEnds(), AskCheckpoint()]
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_a_stream_is_read_alike_however_it_is_cut(cuts: list[int]) -> None:
+    assert read(STREAM, cuts) == read(STREAM)
+
+
+def test_a_stream_is_read_alike_byte_by_byte() -> None:
+    assert read(STREAM, range(len(STREAM))) == read(STREAM)
+
+
+def long_rpc(size: int, to: str = "bank") -> bytes:
+    return outgoing_call(to, Call(4, CallType.AWAITED, bytes(size), "me", 9))
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@given(cuts=st.lists(st.integers(0, 6000), max_size=8))
+def test_an_rpc_that_is_too_long_costs_itself_alone(wrap: bool, cuts: list[int]) -> None:
+    parts = [RPCS[0], long_rpc(5000), RPCS[2], long_rpc(1300), RPCS[2]]
+    data = message(Tag.RPC_BATCH, number(len(parts)), *parts) if wrap else b"".join(parts)
+    one, two, three, four, five = read(data + RPCS[3], cuts)[:5]
+    assert isinstance(one, Rpc)
+    assert two == Oversized(destination="bank", kind=Kind.ASYNC, method=4, name="me", sequence=9, size=5013)
+    assert isinstance(three, Rpc)
+    assert isinstance(four, Oversized)
+    assert five == three
+
+
+def test_the_longest_message_that_is_allowed_is_read() -> None:
+    rpc = outgoing_call("", Call(1, CallType.FORKED, bytes(SMALL.message_bytes_max - 5)))
+    [item] = read(rpc)
+    assert isinstance(item, Rpc)
+    [item] = read(outgoing_call("", Call(1, CallType.FORKED, bytes(SMALL.message_bytes_max - 4))))
+    assert isinstance(item, Oversized)
+    assert head_bytes(SMALL) < SMALL.message_bytes_max
+
+
+WRONG = [
+    ("0000", "size of a message is 0"),
+    ("0100", "size of a message is -1"),
+    ("feffffff1f", "size has more than 32 bits"),
+    ("02" + "10", "type of a message is 16, which is none"),
+    ("02" + "ff", "type of a message is 255"),
+    *((f"02{code:02x}", "never comes from an application") for code in (3, 4, 10, 11, 12, 13, 14, 15)),
+    ("04" + "02" + "00", "TAKE_CHECKPOINT has 2 bytes, at most 1"),
+    ("24" + "01", "ATTACH_TO has 18 bytes, at most 17"),
+    ("feffffff0f" + "09", "INITIAL has 2147483647 bytes, at most 1200"),
+    ("18" + "08", "CHECKPOINT has 12 bytes, at most 11"),
+    ("04" + "08" + "01", "length of the checkpoint is -1"),
+    ("0c" + "08" + "8080808001", "length of the checkpoint is 134217728, at most 1048576"),
+    ("04" + "05" + "01", "count of a batch is -1"),
+    ("06" + "05" + "0000", "count of a batch is 0, and 1 bytes follow"),
+    ("0a" + "05" + "04" + "0200", "count of a batch is 2, and 3 bytes follow"),
+    ("0a" + "05" + "02" + "0202" + "00", "TAKE_CHECKPOINT stands in a batch"),
+    ("0a" + "05" + "02" + "0405" + "00", "RPC_BATCH stands in a batch"),
+    ("0a" + "05" + "02" + "0a00" + "00", "of 5 bytes in a batch with 3 bytes left"),
+    ("12" + "05" + "02" + "0a0000000201" + "00", "1 bytes stand behind the last message"),
+]
+
+
+@pytest.mark.parametrize(("data", "match"), WRONG)
+def test_what_is_no_message_is_refused_before_it_is_kept(data: str, match: str) -> None:
+    good = outgoing_call("", Call(1, CallType.FORKED, b"a"))
+    reader = StreamReader(SMALL)
+    assert len(list(reader.feed(good))) == 1
+    with pytest.raises(ProtocolViolated, match=match) as caught:
+        list(reader.feed(bytes.fromhex(data)))
+    assert caught.value.offset >= len(good)
+    assert "byte " in str(caught.value)
+    with pytest.raises(ProtocolViolated, match=match):
+        list(reader.feed(good))
+
+
+def test_a_name_that_is_no_utf8_is_refused() -> None:
+    with pytest.raises(ProtocolViolated, match="no UTF-8"):
+        read(message(Tag.ATTACH_TO, b"\xff"))
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=6))
+def test_arbitrary_bytes_are_items_or_an_error_of_ours(data: bytes, cuts: list[int]) -> None:
+    try:
+        items = read(data, cuts)
+    except ProtocolViolated:
+        with pytest.raises(ProtocolViolated):
+            read(data)
+        return
+    assert items == read(data)
+
+
+@given(st.integers(0, len(STREAM) - 1), st.integers(0, 255), st.lists(st.integers(0, len(STREAM)), max_size=4))
+def test_a_changed_byte_gives_items_or_an_error_of_ours(at: int, byte: int, cuts: list[int]) -> None:
+    data = STREAM[:at] + bytes([byte]) + STREAM[at + 1 :]
+    with suppress(ProtocolViolated):
+        read(data, cuts)
+
+
+def test_a_length_that_lies_keeps_nothing() -> None:
+    reader = StreamReader(Bounds())
+    tracemalloc.start()
+    try:
+        rpc_of_two_gigabytes = bytes.fromhex("feffffff0f") + b"\0" + number(0) + b"\0" + number(1) + b"\1"
+        list(reader.feed(rpc_of_two_gigabytes))
+        for _ in range(64):
+            list(reader.feed(bytes(1 << 16)))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        assert reader.buffered == 0
+    finally:
+        tracemalloc.stop()
+
+
+def test_two_gigabytes_of_state_pass_with_flat_memory() -> None:
+    reader = StreamReader(Bounds())
+    piece, length, taken = bytes(1 << 20), 2 << 30, 0
+    assert list(reader.feed(message(Tag.CHECKPOINT, number(length)))) == [CheckpointStarts(length)]
+    tracemalloc.start()
+    try:
+        for _ in range(length // len(piece)):
+            for part in reader.feed(piece):
+                assert isinstance(part, CheckpointPart | CheckpointEnds)
+                taken += len(part.data) if isinstance(part, CheckpointPart) else 0
+        assert taken == length
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_batch_is_passed_on_message_by_message() -> None:
+    reader = StreamReader(Bounds())
+    one = encode_message(MessageType.RPC, b"\0" + bytes.fromhex("000201") + bytes(1 << 10))
+    whole = encode_batch([one] * 4000)
+    found = 0
+    for at in range(0, len(whole), 4096):
+        found += len(list(reader.feed(whole[at : at + 4096])))
+        assert reader.buffered < 8192
+    assert found == 4000
