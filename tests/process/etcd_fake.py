@@ -81,6 +81,7 @@ class FakeStore:
     revision: int = 1
     keys: dict[bytes, Entry] = field(default_factory=dict)
     leases: set[int] = field(default_factory=set)
+    granted: int = 1000  # the last lease's id: none is given twice
 
     def snapshot(self) -> FakeStore:
         """A backup."""
@@ -125,7 +126,7 @@ class FakeStore:
     def _lease_request(self, path: str, lease: int, body: dict[str, Any]) -> dict[str, Any] | Refusal:
         match path:
             case "lease/grant":
-                lease = 1000 + len(self.leases)
+                lease = self.granted = self.granted + 1
                 self.leases.add(lease)
                 return {"header": self.header(), "ID": str(lease), "TTL": str(body["TTL"])}
             case "lease/keepalive":

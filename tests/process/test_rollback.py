@@ -32,11 +32,19 @@ def kill_all(bank: Bank) -> None:
 def refused(bank: Bank, kind: type[CorruptFrame | LogTruncated]) -> str:
     """Start, and give why it was refused; nobody serves."""
     done = bank.run("up", "--detach", str(bank.manifest), code=None)
-    said = wait_for(lambda: _told(bank, kind.code) or (done.stderr if kind.code in done.stderr else None), "a refusal")
+    said = wait_for(
+        lambda: _told(bank, kind.code) or (done.stderr if kind.code in done.stderr else None),
+        "a refusal",
+        lambda: f"up: {done.returncode} {done.stdout} {done.stderr}\n{_logs(bank)}",
+    )
     assert bank.run("call", "balance", "--key", "alice", "--timeout", "3", code=None).returncode != 0
     bank.run("down", code=None)
     kill_all(bank)
     return said
+
+
+def _logs(bank: Bank) -> str:
+    return "\n".join(path.read_text() for path in sorted((bank.directory / "replicas").glob("*/replica.log")))
 
 
 def _told(bank: Bank, code: str) -> str | None:
