@@ -243,6 +243,8 @@ class EtcdLock:
         reign = self._reign_of(holder)
         before = reign.witness_revision
         done = await self._guarded_by(holder, [], point)
+        if done is None and reign.ours and await self._put_back(reign):
+            done = await self._guarded_by(holder, [], point)
         return None if done is None else before > 0 and reign.gone
 
     async def owns(self, holder: Holder) -> bool:
@@ -263,9 +265,16 @@ class EtcdLock:
         return standing is not None and standing.value == msgspec.json.encode(holder)
 
     async def release(self, holder: Holder, point: Point | None = None) -> None:
-        """Give the lock up if it is still this holder's; `point` becomes the witness in the same transaction."""
-        self._reign_of(holder).ours = False
-        await self._guarded_by(holder, [Delete(key=self._lock)], point)
+        """Give the lock up if it is still this holder's; `point` becomes the witness in the same transaction.
+
+        A lock that its lease took along, with nobody taking it since, is put back for that: the witness is not lost
+        with it.
+        """
+        reign = self._reign_of(holder)
+        ours, reign.ours = reign.ours, False
+        done = await self._guarded_by(holder, [Delete(key=self._lock)], point)
+        if done is None and point is not None and ours and await self._put_back(reign):
+            await self._guarded_by(holder, [Delete(key=self._lock)], point)
 
     @property
     def keys(self) -> frozenset[bytes]:

@@ -432,6 +432,36 @@ async def test_a_release_writes_the_last_witness_with_it() -> None:
         assert CONFIRMED in lock.keys, "it goes when the service is erased"
 
 
+@pytest.mark.parametrize("way", ["release", "witness"])
+async def test_a_lease_that_ended_unnoticed_takes_no_witness_along(way: str) -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        await lock.set_head(holder, point(10))
+        await end_leases(member)
+        assert LOCK not in member.store.keys
+        if way == "release":
+            await lock.release(holder, point(30))
+            assert LOCK not in member.store.keys
+        else:
+            assert await lock.witness(holder, point(30)) is False
+        assert standing(member) == point(30)
+
+
+@pytest.mark.parametrize("way", ["release", "witness"])
+async def test_a_lock_that_somebody_took_since_its_lease_ended_is_not_put_back_for_a_witness(way: str) -> None:
+    async with FakeMember() as member, locks(member, 2) as [first, second]:
+        holder = await taken(first)
+        await first.set_head(holder, point(10))
+        await end_leases(member)
+        later = await taken(second, "r1", b"m")
+        if way == "release":
+            await first.release(holder, point(30))
+        else:
+            assert await first.witness(holder, point(30)) is None
+        assert standing(member) == point(10)
+        assert await second.owns(later)
+
+
 @pytest.mark.parametrize("way", ["set_head", "witness"])
 async def test_a_witness_whose_answer_was_lost_is_not_written_twice_and_no_error(way: str) -> None:
     async with FakeMember() as member, locks(member) as [lock]:
