@@ -48,7 +48,7 @@ class Drive:
     fingerprint: str  # of the code that is to lead
     only_compatible: bool
     upgraders: tuple[str, ...]  # names of replicas
-    shard: dict[str, str]  # label that tells the shard; empty: there is one
+    shard: dict[str, str] = field(default_factory=dict)  # label that tells the shard; empty: there is one
 
 
 class Losses(NamedTuple):
