@@ -226,6 +226,8 @@ class Detector:
         if own is None or own.role not in ("standby", "checkpointer") or own.state != WorkerState.RUNNING:
             self._since = self._taking_since = None
             return None
+        for report in list(self.reports.values()):  # a claim is believed in the moment in which its doubt ends
+            self._weigh(report, now)
         cause = self._find_cause(now, upstream_age_s, lock_answers_s)
         if not cause:
             self._cause, self._since, self._tries = "", None, 0

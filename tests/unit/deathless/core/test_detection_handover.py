@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.limits import Limits
+from deathless.core.supervisor.claims import UNANSWERED_S
 from deathless.core.supervisor.detection import HEIR_S, TAKING_SILENT_S, Detector, Report, WorkerState
 
 NEVER = float("inf")
@@ -58,3 +59,18 @@ def test_handover_to_one_that_falls_silent_holds_nothing_back() -> None:
     tell(made, "r0", "dead", state=WorkerState.DEAD, successor="r2", now=late)
     tell(made, "r1", now=late)
     assert made.decide(late, NEVER) is not None
+
+
+def test_heir_whose_claim_the_lock_is_not_asked_about_in_time_is_believed_as_its_doubt_ends() -> None:
+    """Our own worker, which asks the lock, ended with the hand-over; the heir's next report may come a moment later."""
+    made = Detector(replica="r0", limits=Limits(suspect_after_s=2.0), now=0.0)
+    made.members_seen({"r0", "r1"})
+    made.lock_answered(2, "r0", 0.0)
+    made.report_received(Report("r0", RUNNING, "primary", 2, 0), 0.0)
+    made.report_received(Report("r0", WorkerState.DEAD, "primary", 2, 0, successor="r1"), 0.1)
+    made.report_received(Report("r1", RUNNING, "primary", 3, 0), 0.2)
+    made.report_received(Report("r0", RUNNING, "standby", 2, 0), 0.8)
+    for at in (0.9, 0.2 + UNANSWERED_S, 0.2 + UNANSWERED_S + 0.001, 0.2 + UNANSWERED_S + 0.5):
+        assert made.decide(at, NEVER) is None
+    assert made.primary is not None
+    assert made.primary.replica == "r1"
