@@ -156,6 +156,7 @@ class Worker:
         self._spans: Spans
         self._checkpoints: Checkpoints
         self._tasks: set[asyncio.Future[None]] = set()
+        self._early: list[object] | None = []  # orders that came before the engine runs; None: it does
         self._ended = False  # we said that we end
         self._unproved_since: float | None = None  # of the engine, at the last tick
         self._following = False
@@ -294,6 +295,9 @@ class Worker:
             self._loop.add_signal_handler(signal.SIGTERM, self._host.post, ev.StopOrdered())
             self._loop.call_soon(self._tick)
             self._host.begin()
+            early, self._early = self._early or [], None
+            for order in early:
+                self._ordered(order)
             await self._done.wait()
             await self._let_go()
             client_server.close()
@@ -366,6 +370,9 @@ class Worker:
         os.kill(os.getpid(), signal.SIGKILL)  # nobody answers for us any more: end at once
 
     def _ordered(self, record: object) -> None:
+        if self._early is not None:  # its supervisor knows a primary already, say, while we look at the lock
+            self._early.append(record)
+            return
         match record:
             case PrimaryIs(epoch, replica, client):
                 self.primary_is = record

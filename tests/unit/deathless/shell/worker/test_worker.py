@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,14 +18,28 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, InvalidService, Overloaded
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, packet
 from deathless.core import events as ev
-from deathless.core.supervisor.records import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
+from deathless.core.supervisor.records import (
+    AddressesAre,
+    AskLock,
+    Deaths,
+    LockIs,
+    PrimaryIs,
+    RoleIs,
+    Stop,
+    Stopping,
+    TakeOver,
+    ToSupervisor,
+)
+from deathless.engine.ports import AsyncLock
 from deathless.shell.directory.identity import prepare
 from deathless.shell.link.status_page import LOCK_ANSWERS, PROVED, TICKS, UNPROVED, Page, page_path
 from deathless.shell.lock_stores import reachability as lock_answers
+from deathless.shell.lock_stores.opening import open_lock
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.proof import Asker
 from deathless.shell.process.garbage import Garbage
+from deathless.shell.worker import worker
 from deathless.shell.worker.worker import PING_MS, Worker, serve
 
 SERVICE = '''
@@ -127,6 +143,42 @@ async def to_standby(told: Told) -> AddressesAre:
 def test_orderly_stop_is_said_and_ends_with_zero(tmp_path: Path) -> None:
     async def look(told: Told) -> None:
         await to_standby(told)
+        told.order(Stop())
+
+    assert served(config_in(tmp_path), look) == (0, Stopping("", "stopped in order"))
+
+
+@contextlib.asynccontextmanager
+async def far_lock(*arguments: Any) -> AsyncIterator[AsyncLock]:
+    """A lock that takes its time to open, as one across a network does: whatever was sent is read meanwhile."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    async with open_lock(*arguments) as lock:
+        yield lock
+
+
+def test_orders_that_come_before_the_engine_runs_are_carried_out_once_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor knows a primary already, and asks about its claim, while its worker still looks at the lock."""
+    monkeypatch.setattr(worker, "open_lock", far_lock)
+
+    async def look(told: Told) -> None:
+        for early in (PrimaryIs(3, "r9", "127.0.0.1:1", "127.0.0.1:1"), AskLock(), Deaths(1, 1, 1)):
+            told.order(early)
+        await to_standby(told)
+        assert isinstance(await told.wait(LockIs), LockIs)
+        told.order(Stop())
+
+    assert served(config_in(tmp_path), look) == (0, Stopping("", "stopped in order"))
+
+
+def test_stop_that_comes_before_the_engine_runs_is_an_orderly_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "open_lock", far_lock)
+
+    async def look(told: Told) -> None:
         told.order(Stop())
 
     assert served(config_in(tmp_path), look) == (0, Stopping("", "stopped in order"))
