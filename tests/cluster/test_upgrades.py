@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.cluster.installed import CALM, LEDGER_IMAGE, MISFIT_IMAGE, OTHER_IMAGE, Lab, Ledger
@@ -39,7 +43,22 @@ def events(ledger: Ledger) -> list[str]:
     return [event["reason"] for event in found["items"]]
 
 
-def test_service_under_load_is_upgraded_to_compatible_code(cluster: Lab) -> None:
+def check_exported(ledger: Ledger, folder: Path) -> None:
+    """The log that a pod writes to its standard output is whole, and read where no cluster is."""
+    command = "deathless log export - --from 0 -f /etc/deathless/replica.json | base64 -w0"
+    told = ledger.cluster.exec(ledger.pods()[0], "sh", "-ec", command, container="replica")
+    (folder / "log.tar").write_bytes(base64.b64decode(told))
+    for words in (
+        ["import", str(folder / "log.tar"), str(folder / "log")],
+        ["verify", "--quick", "--dir", str(folder / "log")],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "deathless.cli.main", "log", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout} {done.stderr}"
+
+
+def test_service_under_load_is_upgraded_to_compatible_code(cluster: Lab, tmp_path: Path) -> None:
     with Ledger(cluster, "upgraded", limits=CALM) as ledger:
         with called(ledger, patient=True) as callers:
             before = ledger.get()["status"]["fingerprint"]
@@ -53,6 +72,7 @@ def test_service_under_load_is_upgraded_to_compatible_code(cluster: Lab) -> None
         told = events(ledger)
         assert "UpgradeStarted" in told
         assert "Upgraded" in told
+        check_exported(ledger, tmp_path)
 
 
 def test_code_that_does_not_fit_is_refused_and_the_old_one_serves_on(cluster: Lab) -> None:

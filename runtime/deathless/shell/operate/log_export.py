@@ -104,10 +104,10 @@ def plan_export(look: Inspection, start: int | None = None, to: int | None = Non
 
 def _plan(look: Inspection, start: int | None, to: int | None) -> Export:
     asked = min((each for each in (start, to) if each is not None), default=None)
-    first, ends, last, confirmed, head = 0, dict[tuple[int, int], int](), 0, 0, 0
     first = _beginning(look, asked)
     route = look.reader.routes.find(look.view.head, first)
-    last, confirmed = first, max(first, route.confirmed)
+    last, confirmed, head = first, max(first, route.confirmed), route.start.epoch
+    ends: dict[tuple[int, int], int] = {}  # bytes to take of each segment, by epoch and roll
     for step in look.steps(route):
         frame = step.found.frame
         place = step.after

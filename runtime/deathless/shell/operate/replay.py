@@ -33,7 +33,7 @@ from deathless.base.errors import (
     InvalidArgument,
     UpgradeRequired,
 )
-from deathless.codec.frames import Frame, FrameKind, decode_data
+from deathless.codec.frames import Frame, FrameKind, Run, decode_data
 from deathless.codec.map_entries import owner_of, show_key
 from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
@@ -117,6 +117,10 @@ class _Work(msgspec.Struct):
     result_fd: int
 
 
+class ReplayEnded(InvalidArgument):
+    """The process that ran the log ended and gave no result: a handler ended it, or it ran out of memory."""
+
+
 class ReplayLeft(Exception):
     """The user left the debugger before the end: there is no result."""
 
@@ -127,7 +131,7 @@ class ReplayLeft(Exception):
 async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run in a fresh process, as long as the log takes; who has enough of it cancels.
 
-    Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, InvalidService and what `inspect` raises;
+    Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, ReplayEnded, InvalidService, as `inspect`;
     ReplayLeft when its user left the debugger.
     """
     look = await inspect(config)
@@ -159,7 +163,7 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     if not told and process.returncode == LEFT:
         raise ReplayLeft
     if not told:
-        raise InvalidArgument(
+        raise ReplayEnded(
             f"the process that ran the log ended with status {process.returncode}", remedy="its output says why"
         )
     result: ReplayResult | _Failure = msgspec.msgpack.decode(told, type=ReplayResult | _Failure)
@@ -264,10 +268,10 @@ def _declared(look: Inspection, service: Service, lsn: int, before: int | None) 
     if not lsn or before is None:
         return ""
     frame = next(frames_between(look, lsn - 1, lsn), None)
-    message = None if frame is None else _message_at(frame, lsn)
-    if message is None or message[0] not in (Kind.CALL, Kind.FORK, Kind.REQUEST):
+    found = None if frame is None else _message_at(frame, lsn)
+    if found is None or found[1][0] not in (Kind.CALL, Kind.FORK, Kind.REQUEST):
         return ""
-    name = decode(message).method.decode(errors="replace")
+    name = decode(found[1]).method.decode(errors="replace")
     declared = service.declared.changed(name, before)
     if not declared:
         return ""
@@ -275,11 +279,12 @@ def _declared(look: Inspection, service: Service, lsn: int, before: int | None) 
     return f"the run ends at lsn {lsn}, where {name} does what is declared as changed ({told})"
 
 
-def _message_at(frame: Frame, lsn: int) -> bytes | None:
+def _message_at(frame: Frame, lsn: int) -> tuple[Run, bytes] | None:
+    """Give a message of a frame, and the run of that one alone; None: it is not in it."""
     at = int(frame.first_lsn)
     for run, messages in cut_runs(decode_data(frame)):
         if at <= lsn < at + run.count:
-            return bytes(messages[lsn - at])
+            return run._replace(first_seq=run.first_seq + lsn - at, count=1), messages[lsn - at]
         at += run.count
     return None
 
@@ -531,14 +536,9 @@ def explained(look: Inspection, shard: Shard, plan: _Plan, error: Diverged) -> D
 
 def _run_one(shard: Shard, frame: Frame, lsn: int) -> Sequence[bytes]:
     """Run one message of a frame; gives its replies."""
-    at = int(frame.first_lsn)
-    for run, messages in cut_runs(decode_data(frame)):
-        if at <= lsn < at + run.count:
-            one = run._replace(first_seq=run.first_seq + lsn - at, count=1)
-            results = shard.execute([(one, messages[lsn - at : lsn - at + 1])]).results
-            return results[0].replies if results else ()
-        at += run.count
-    return ()
+    found = _message_at(frame, lsn)
+    results = [] if found is None else shard.execute([(found[0], (found[1],))]).results
+    return results[0].replies if results else ()
 
 
 def _then(look: Inspection, lsn: int, keys: Sequence[bytes]) -> list[str]:

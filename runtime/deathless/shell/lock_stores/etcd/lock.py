@@ -242,9 +242,7 @@ class EtcdLock:
         """See the port."""
         reign = self._reign_of(holder)
         before = reign.witness_revision
-        done = await self._guarded_by(holder, [], point)
-        if done is None and reign.ours and await self._put_back(reign):
-            done = await self._guarded_by(holder, [], point)
+        done = await self._witnessed(reign, [], point, ours=reign.ours)
         return None if done is None else before > 0 and reign.gone
 
     async def owns(self, holder: Holder) -> bool:
@@ -265,16 +263,14 @@ class EtcdLock:
         return standing is not None and standing.value == msgspec.json.encode(holder)
 
     async def release(self, holder: Holder, point: Point | None = None) -> None:
-        """Give the lock up if it is still this holder's; `point` becomes the witness in the same transaction.
-
-        A lock that its lease took along, with nobody taking it since, is put back for that: the witness is not lost
-        with it.
-        """
+        """Give the lock up if it is still this holder's; `point` becomes the witness in the same transaction."""
         reign = self._reign_of(holder)
         ours, reign.ours = reign.ours, False
-        done = await self._guarded_by(holder, [Delete(key=self._lock)], point)
-        if done is None and point is not None and ours and await self._put_back(reign):
-            await self._guarded_by(holder, [Delete(key=self._lock)], point)
+        delete = [Delete(key=self._lock)]
+        if point is None:
+            await self._guarded_by(holder, delete)
+        else:
+            await self._witnessed(reign, delete, point, ours=ours)
 
     @property
     def keys(self) -> frozenset[bytes]:
@@ -380,6 +376,20 @@ class EtcdLock:
             return None
         reign.revision = max(reign.revision, done.header.revision)
         return done.header.revision
+
+    async def _witnessed(self, reign: _Reign, writes: Sequence[Op], point: Point, *, ours: bool) -> int | None:
+        """Write the witness; a lock that its lease took along, with nobody taking it since, is put back for that.
+
+        Args:
+            reign: under which it was confirmed.
+            writes: in the same transaction.
+            point: the witness.
+            ours: the lock was not given up.
+        """
+        done = await self._with_witness(reign, writes, point)
+        if done is None and ours and await self._put_back(reign):
+            done = await self._with_witness(reign, writes, point)
+        return done
 
     async def _with_witness(self, reign: _Reign, writes: Sequence[Op], point: Point) -> int | None:
         """Carry out `writes` and write the witness, while the holder has the lock and nobody else touched the key.

@@ -3,7 +3,7 @@
 It is for code that leaves the interface and all states as they are, and that nobody gave a word for: a fixed bug, a new
 handler, another library. The log holds a digest of each state and reply, so the former code is not needed, and one
 process with one state is. The first difference ends the run. One that the code declares (`changes(changed=...)`) is
-meant; any other is refused with lsn, handler, key, and what the new code gives.
+meant; any other is refused with lsn, handler, key, and what the new code gives. So is code whose process ends in it.
 
 Guarantees: nothing is written; a log that can't be run again now, or not in time, holds nothing back. Does not: look
 for what a query gives, or for what comes behind the first difference (`deathless upgrade rehearse` does). Source:
@@ -17,7 +17,7 @@ from typing import Final
 
 from deathless.base.config import ReplicaConfig, UpgradeConfig
 from deathless.base.errors import DeathlessError, Diverged, UpgradeRefused
-from deathless.shell.operate.replay import ReplayOrder, replay
+from deathless.shell.operate.replay import ReplayEnded, ReplayOrder, replay
 
 RECENT: Final = 20_000  # messages that are run at least, where the log has them behind a checkpoint
 RUN_S: Final = 60.0  # a run that has not ended by then is left
@@ -30,7 +30,7 @@ async def compare_with_log(config: ReplicaConfig, upgrade: UpgradeConfig) -> str
         config: of a replica of the new code.
         upgrade: that is to be made.
 
-    Raises: UpgradeRefused with the first difference that is not declared.
+    Raises: UpgradeRefused with the first difference that is not declared, or where the code ends its process.
     """
     order = ReplayOrder(
         written_by=bytes.fromhex(upgrade.from_fingerprint),
@@ -46,6 +46,12 @@ async def compare_with_log(config: ReplicaConfig, upgrade: UpgradeConfig) -> str
         raise UpgradeRefused(
             f"AnswerDiffers: what was logged gives something else now: {error.message}",
             remedy="declare it with changes(changed=...), or say that it is meant: `kubectl deathless upgrade --go`",
+        ) from None
+    except ReplayEnded as error:
+        raise UpgradeRefused(
+            f"ProcessEnds: what was logged ends a process with the new code: {error.message}",
+            remedy="its last words are in the log of this pod; see which message it is with `deathless log export` and "
+            "`deathless replay --any-code`",
         ) from None
     except DeathlessError as error:
         return f"what was logged lately can't be run again now, and is not compared: {error.message}"

@@ -8,7 +8,7 @@ import pytest
 
 from deathless.base.config import ReplicaConfig, UpgradeConfig
 from deathless.base.errors import CorruptCheckpoint, DeathlessError, Diverged, InvalidArgument, UpgradeRefused
-from deathless.shell.operate.replay import ReplayOrder, ReplayResult
+from deathless.shell.operate.replay import ReplayEnded, ReplayOrder, ReplayResult
 from deathless.shell.operate.upgrading import logged_answers
 from deathless.shell.operate.upgrading.logged_answers import RECENT, compare_with_log
 
@@ -39,6 +39,11 @@ def test_the_first_difference_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UpgradeRefused, match=r"AnswerDiffers: .*lsn 7 gave another state or reply") as found:
         compared(monkeypatch, Diverged("lsn 7 gave another state or reply"))
     assert "declare it with changes(changed=...)" in found.value.advice
+
+
+def test_code_that_ends_its_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UpgradeRefused, match=r"^DL1023 ProcessEnds: .*ended with status -9"):
+        compared(monkeypatch, ReplayEnded("the process that ran the log ended with status -9"))
 
 
 def test_what_is_the_same_is_counted_and_a_declared_change_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
