@@ -20,12 +20,16 @@ class LineProtocol(asyncio.Protocol):
         kind: the union of what comes in.
         received: called for each record.
         lost: called at the end of the stream.
+        held: what comes in waits for `release`; the end of the stream is told at once all the same.
     """
 
-    def __init__(self, kind: object, received: Callable[[object], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self, kind: object, received: Callable[[object], None], lost: Callable[[], None], *, held: bool = False
+    ) -> None:
         self._decode = msgspec.json.Decoder(kind).decode
         self._received = received
         self._lost = lost
+        self._held = held
         self._buffer = b""
         self._transport: asyncio.WriteTransport | None = None
         self.ended = False  # everything the other end said was received
@@ -41,9 +45,17 @@ class LineProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        self._buffer += data
+        if self._held:
+            return
+        *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
             self._received(self._decode(line))
+
+    def release(self) -> None:
+        """Hand on what came in and what will, in its order."""
+        self._held = False
+        self.data_received(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""

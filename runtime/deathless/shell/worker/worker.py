@@ -135,7 +135,7 @@ class Worker:
         self.primary_is = PrimaryIs(0, "", "", "")
         self._addresses = AddressesAre("", "")  # as the supervisor was told
         self._pair = pair
-        self._line = LineProtocol(ToWorker, self._ordered, self._supervisor_gone)
+        self._line = LineProtocol(ToWorker, self._ordered, self._supervisor_gone, held=True)
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
         self._host = EngineHost(WorkerLoop(self._loop), self._switchover_refused)
@@ -156,7 +156,6 @@ class Worker:
         self._spans: Spans
         self._checkpoints: Checkpoints
         self._tasks: set[asyncio.Future[None]] = set()
-        self._early: list[object] | None = []  # orders that came before the engine runs; None: it does
         self._ended = False  # we said that we end
         self._unproved_since: float | None = None  # of the engine, at the last tick
         self._following = False
@@ -295,9 +294,7 @@ class Worker:
             self._loop.add_signal_handler(signal.SIGTERM, self._host.post, ev.StopOrdered())
             self._loop.call_soon(self._tick)
             self._host.begin()
-            early, self._early = self._early or [], None
-            for order in early:
-                self._ordered(order)
+            self._line.release()  # its supervisor knew a primary, say, while we looked at the lock
             await self._done.wait()
             await self._let_go()
             client_server.close()
@@ -370,9 +367,6 @@ class Worker:
         os.kill(os.getpid(), signal.SIGKILL)  # nobody answers for us any more: end at once
 
     def _ordered(self, record: object) -> None:
-        if self._early is not None:  # its supervisor knows a primary already, say, while we look at the lock
-            self._early.append(record)
-            return
         match record:
             case PrimaryIs(epoch, replica, client):
                 self.primary_is = record

@@ -101,6 +101,28 @@ def test_records_cut_across_reads_arrive_whole() -> None:
         assert got == TO_WORKER
 
 
+def test_a_held_line_keeps_what_comes_in_until_it_is_released() -> None:
+    stream = b"".join(msgspec.json.encode(order) + b"\n" for order in TO_WORKER)
+    got: list[object] = []
+    lost: list[bool] = []
+    line = LineProtocol(ToWorker, got.append, lambda: lost.append(True), held=True)
+    line.data_received(stream[:20])
+    line.data_received(stream[20:-5])
+    assert got == []
+    line.release()
+    assert got == TO_WORKER[:-1]
+    line.data_received(stream[-5:])
+    assert (got, lost) == (TO_WORKER, [])
+
+
+def test_the_end_of_a_held_line_is_told_at_once() -> None:
+    lost: list[bool] = []
+    line = LineProtocol(ToWorker, print, lambda: lost.append(True), held=True)
+    line.data_received(b'{"type":')
+    line.connection_lost(None)
+    assert lost == [True]
+
+
 def test_the_end_of_the_stream_comes_behind_everything_that_was_said(run: Run) -> None:
     async def main() -> None:
         one, two = socket.socketpair()
