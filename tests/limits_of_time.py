@@ -47,6 +47,7 @@ FILES: Final = {
     "authority": "tests/unit/deathless_operator/cluster/test_authority.py",
     "clocks": "tests/sim/test_clocks.py",
     "clocks_apart": "tests/unit/deathless_operator/plan/test_clocks_apart.py",
+    "asked_for": "tests/unit/deathless_operator/plan/service/upgrading/test_asked_for.py",
     "drill_budget": "tests/unit/deathless_operator/plan/drill/test_budget.py",
     "drill_outcome": "tests/unit/deathless_operator/plan/drill/test_outcome.py",
     "due_times": "tests/unit/deathless/execution/test_due_times.py",
@@ -354,6 +355,19 @@ OTHERS: Final = (
         ),
         Clock.NONE,
         "what a run measured",
+    ),
+    Limit(
+        "operator/deathless_operator/model/live_upgrade.py",
+        ("Window.duration_seconds",),
+        Clock.WALL,
+        "a window opens at a time of day",
+        ("asked_for:test_it_waits_for_its_window_with_everything_ready",),
+    ),
+    Limit(
+        "operator/deathless_operator/model/live_upgrade.py",
+        ("ShardUpgrade.unavailable_seconds", "LiveUpgradeStatus.unavailable_seconds"),
+        Clock.NONE,
+        "what an upgrade measured",
     ),
     Limit(
         "operator/deathless_operator/model/grace.py",

@@ -100,3 +100,49 @@ def test_code_that_waits_for_a_word_is_upgraded_to_once_it_is_given(cluster: Lab
             cluster.kubectl("-n", ledger.namespace, *annotate)
             ledger.wait_ready(UPGRADE_S)
         check_whole(ledger, OTHER_IMAGE)
+
+
+def wait_upgrade(ledger: Ledger, condition: str) -> None:
+    """Wait for a condition of the LiveUpgrade, as a pipeline does."""
+    words = ("wait", f"--for=condition={condition}", f"--timeout={UPGRADE_S:g}s", "liveupgrade/second")
+    ledger.cluster.kubectl("-n", ledger.namespace, *words)
+
+
+def act(ledger: Ledger, action: str) -> None:
+    """Change the action of the LiveUpgrade."""
+    words = ("annotate", "--overwrite", "lup/second", f"deathless.dev/action={action}")
+    ledger.cluster.kubectl("-n", ledger.namespace, *words)
+
+
+def live_upgrade(ledger: Ledger) -> dict[str, object]:
+    """One that is held until somebody says Go."""
+    named = {"name": ledger.name}
+    spec = {"serviceRef": named, "from": {"image": LEDGER_IMAGE}, "to": {"image": OTHER_IMAGE}, "action": "Hold"}
+    metadata = {"name": "second", "namespace": ledger.namespace}
+    return {"apiVersion": "deathless.dev/v1alpha1", "kind": "LiveUpgrade", "metadata": metadata, "spec": spec}
+
+
+def test_a_live_upgrade_is_tried_first_handed_over_at_a_word_and_backed_out(cluster: Lab) -> None:
+    with Ledger(cluster, "live", limits=CALM, upgradePolicy="Manual") as ledger:
+        with called(ledger, patient=True) as callers:
+            before = uids(ledger)
+            cluster.apply(live_upgrade(ledger))
+            wait_upgrade(ledger, "Ready")
+            callers.wait_more()
+            assert before < uids(ledger), "the pods that serve were not touched, and others are beside them"
+            assert ledger.get()["status"]["image"] == LEDGER_IMAGE, "nothing was handed over"
+            act(ledger, "Go")
+            wait_upgrade(ledger, "Succeeded")
+            callers.wait_more()
+            ledger.wait_told("Accepted", "True", "SpecBehind", UPGRADE_S)
+            ledger.wait_ready(UPGRADE_S)
+            check_whole(ledger, OTHER_IMAGE)
+            told = cluster.get("liveupgrade", "second", ledger.namespace)["status"]
+            assert told["former"]["image"] == LEDGER_IMAGE
+            assert told["unavailableSeconds"] > 0
+            act(ledger, "BackOut")
+            ledger.wait_told("Accepted", "True", "SpecAccepted", UPGRADE_S)
+            ledger.wait_ready(UPGRADE_S)
+            callers.wait_more()
+        check_whole(ledger, LEDGER_IMAGE)
+        assert cluster.get("liveupgrade", "second", ledger.namespace)["status"]["phase"] == "BackedOut"

@@ -35,6 +35,10 @@ def test_new_image_serves_under_load_and_pods_of_the_former_one_stay_up_idle(tmp
             bank.roll_out("v2", version_2())
             for name in NEW:
                 bank.wait_probe(name, 503, "upgrader")
+            epoch = bank.lock_epoch()
+            prepared = bank.driven("v2", "--prepare-only")
+            callers.wait_more()
+            assert (bank.head().generation, bank.lock_epoch()) == (1, epoch), "nothing was handed over"
             outcome = bank.driven("v2")
             callers.wait_more()
             for name in NEW:
@@ -50,6 +54,10 @@ def test_new_image_serves_under_load_and_pods_of_the_former_one_stay_up_idle(tmp
         assert outcome["generation"] == 2
         assert (outcome["primary"], outcome["fromVersion"], outcome["toVersion"]) == ("r3", 1, 2)
         assert outcome["fingerprint"] == bank.head().fingerprint.hex()
+        told = {"prepared": True, "fingerprint": outcome["fingerprint"], "fromVersion": 1, "toVersion": 2}
+        assert prepared == told
+        again = bank.driven("v2", "--prepare-only")
+        assert again["generation"] == 2, "it serves already"
         assert 0 < outcome["unavailableS"] < DEADLINE_S
         again = bank.driven("v2")
         assert again == {**outcome, "unavailableS": 0.0, "fromVersion": 0}, "it serves already"

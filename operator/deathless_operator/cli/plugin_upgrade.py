@@ -2,9 +2,10 @@
 
     look     the code that serves, the one that the spec names, how far the operator is, what driving pods said
     --go     an annotation on the service that names the fingerprint of the spec's code: it counts for that code alone
+    --action an annotation on a LiveUpgrade, which counts before its spec
 
-Guarantees: without --go nothing is changed. Does not: upgrade, or wait for it; the operator does, and `status` and this
-command tell how far it is.
+Guarantees: without these options nothing is changed. Does not: upgrade, or wait for it; the operator does, and `status`
+and this command tell how far it is.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from deathless.codec.untrusted import read_json
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster
 from deathless_operator.cli.plugin_options import common, json_option, on_cluster, service_argument
-from deathless_operator.cluster.kinds import POD, SERVICE, STATEFUL_SET
+from deathless_operator.cluster.kinds import LIVE_UPGRADE, POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
+from deathless_operator.model.live_upgrade import ACTIONS, ENDED, Action, LiveUpgradeResource
 from deathless_operator.model.status import condition
 from deathless_operator.model.values import JsonObject, text
 from deathless_operator.plan.service.objects import UpgradingTo
 from deathless_operator.plan.service.pods import container
-from deathless_operator.plan.service.reading import read_pod
+from deathless_operator.plan.service.reading import read_live_upgrade, read_pod
+from deathless_operator.plan.service.upgrading.asked_for import MAY_GO_BACK, action_of
 from deathless_operator.plan.service.upgrading.image_check import PURPOSE as PURPOSE_CHECK
 from deathless_operator.plan.service.upgrading.image_check import fingerprint_in
 from deathless_operator.plan.service.upgrading.upgrade import WORD_DIGITS_MIN
@@ -50,6 +53,16 @@ class ShardCode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fingerprint: str
 
 
+class LiveUpgradeLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A LiveUpgrade of the service."""
+
+    name: str
+    image: str  # that it upgrades to
+    action: str
+    phase: str
+    message: str
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How an upgrade stands."""
 
@@ -66,6 +79,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str
     drivers: tuple[Driver, ...]
     shards: tuple[ShardCode, ...]  # of a service that has several
+    live_upgrades: tuple[LiveUpgradeLine, ...]  # the oldest first
 
 
 async def _pods(cluster: Cluster, service: str, purpose: str) -> list[Any]:
@@ -127,7 +141,45 @@ async def look(cluster: Cluster, service: str) -> tuple[ResourceView, Standing]:
             ShardCode(shard=each.shard, image=each.image, module=each.module, fingerprint=each.fingerprint)
             for each in status.shards
         ),
+        live_upgrades=tuple(
+            LiveUpgradeLine(
+                name=each.name,
+                image=each.spec.to.image if each.spec is not None else "",
+                action=action_of(each),
+                phase=each.status.phase,
+                message=each.status.message or "; ".join(each.problems),
+            )
+            for each in await live_upgrades(cluster, service)
+        ),
     )
+
+
+async def live_upgrades(cluster: Cluster, service: str) -> list[LiveUpgradeResource]:
+    """Give the LiveUpgrades of a service, the oldest first."""
+    found = [read_live_upgrade(raw) for raw in await cluster.api.list(LIVE_UPGRADE, cluster.namespace)]
+    return sorted((each for each in found if each.service == service), key=lambda each: (each.created_at, each.name))
+
+
+async def order(cluster: Cluster, service: str, action: str) -> Standing:
+    """Change the action of the LiveUpgrade that is under way; BackOut is for the last one that has ended.
+
+    Raises: UnknownService, InvalidArgument where there is no such LiveUpgrade.
+    """
+    await cluster.service(service)
+    every = await live_upgrades(cluster, service)
+    open_ones = [each for each in every if each.status.phase not in ENDED]
+    ended = [each for each in every if each.status.phase in MAY_GO_BACK]
+    which = next(iter(open_ones), None)
+    if which is None and action == "BackOut":
+        which = next(reversed(ended), None)
+    if which is None:
+        raise InvalidArgument(
+            f"{service} has no LiveUpgrade that could be told {action}",
+            remedy="see `kubectl get liveupgrades`; for the spec's own image there is --go",
+        )
+    body = {"metadata": {"uid": which.uid, "annotations": {names.ACTION_ANNOTATION: action}}}
+    await cluster.api.patch(LIVE_UPGRADE, cluster.namespace, which.name, body)
+    return (await look(cluster, service))[1]
 
 
 async def ask(cluster: Cluster, service: str) -> Standing:
@@ -157,6 +209,9 @@ def _show(found: Standing, *, asked: bool) -> None:
         console.print("wanted  the code that serves", markup=False)
     for driver in found.drivers:
         console.print(f"{driver.pod}  attempt {driver.attempt}, {driver.phase} {driver.message}".rstrip(), markup=False)
+    for line in found.live_upgrades:
+        told = f"LiveUpgrade {line.name} to {line.image}, action {line.action}: {line.phase or 'new'} {line.message}"
+        console.print(told.rstrip(), markup=False)
     if asked:
         console.print(
             "The operator begins with it now; the same command without --go shows how far it is", markup=False
@@ -168,9 +223,14 @@ def _show(found: Standing, *, asked: bool) -> None:
 @click.command()
 @service_argument
 @click.option("--go", is_flag=True, help="Upgrade to the code that the spec names, with its migrations.")
+@click.option(
+    "--action",
+    type=click.Choice(ACTIONS),
+    help="Tell the service's LiveUpgrade to go, hold, abort, or go back, whatever its spec says.",
+)
 @common
 @json_option
-def upgrade(service: str, go: bool, namespace: str, kubeconfig: str, as_json: bool) -> int:
+def upgrade(service: str, go: bool, action: Action | None, namespace: str, kubeconfig: str, as_json: bool) -> int:
     """Show to which code a service is or would be upgraded, and how far that is; --go asks for it.
 
     What does not need to be asked for says spec.upgradePolicy. The word counts for this code alone, and is withdrawn by
@@ -179,9 +239,17 @@ def upgrade(service: str, go: bool, namespace: str, kubeconfig: str, as_json: bo
     \b
     kubectl deathless upgrade bank
     kubectl deathless upgrade bank --go
+    kubectl deathless upgrade bank --action Hold
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    if go and action is not None:
+        raise InvalidArgument(
+            "--go is for the spec's image, --action for a LiveUpgrade",
+            remedy="write one of them; `kubectl deathless upgrade` shows which there is",
+        )
 
     async def work(cluster: Cluster) -> Standing:
+        if action is not None:
+            return await order(cluster, service, action)
         return await ask(cluster, service) if go else (await look(cluster, service))[1]
 
     found = on_cluster(namespace, kubeconfig, work)

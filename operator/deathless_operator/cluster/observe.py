@@ -33,6 +33,7 @@ from deathless_operator.cluster.kinds import (
     CORE_EVENT,
     ISSUER,
     KUBE_SERVICE,
+    LIVE_UPGRADE,
     NETWORK_POLICY,
     NODE,
     POD,
@@ -54,6 +55,7 @@ from deathless_operator.cluster.trust import (
     secret_facts,
 )
 from deathless_operator.model import names
+from deathless_operator.model.live_upgrade import LiveUpgradeResource
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.service import erasure, reading
 from deathless_operator.plan.service.access import copies, store_mark, with_users
@@ -104,6 +106,7 @@ class Belongings:
     record: ChildView | None
     unread: tuple[Failure, ...]  # kinds that may not be read
     hidden: tuple[Failure, ...]  # single objects that may not be looked at
+    live_upgrades: tuple[LiveUpgradeResource, ...]
 
 
 class Observer:
@@ -174,6 +177,7 @@ class Observer:
             children=tuple(reading.read_child(child) for child in [*children, *owned]),
             pods=views,
             nodes=nodes,
+            live_upgrades=belongings.live_upgrades,
             claim=claim,
             certificates=tuple(certificate_facts(each) for each in secrets if _name(each) in certificates),
             authority=self._trust.facts(),
@@ -205,6 +209,19 @@ class Observer:
     def forget(self, namespace: str, name: str) -> None:
         """Read everything anew at the next look at a service: something was done or told of what belongs to it."""
         self._memory.forget((namespace, name))
+
+    def now(self) -> float:
+        """Return wall seconds, as snapshots have them."""
+        return self._wall()
+
+    async def live_upgrades(self, namespace: str, name: str) -> tuple[LiveUpgradeResource, ...]:
+        """Return the LiveUpgrades of a service, whether it is there or not, the oldest first.
+
+        Raises: as `observe`.
+        """
+        raw = await self._api.list(LIVE_UPGRADE, namespace)
+        found = [each for each in map(reading.read_live_upgrade, raw) if each.service == name]
+        return tuple(sorted(found, key=lambda each: (each.created_at, each.name)))
 
     async def observe_remains(self, namespace: str, name: str) -> Remains | None:
         """Return what is left of a service that is gone; None: nothing that is to be erased.
@@ -256,10 +273,11 @@ class Observer:
         hidden: list[Failure] = []
         if self._settings.lock_users:
             ours |= {names.LOCK_USERS_TLS_SECRET, names.LOCK_USERS_SECRET}
-        children, sources, record = await asyncio.gather(
+        children, sources, record, live_upgrades = await asyncio.gather(
             self._objects(kinds, namespace, name, shards_of(resource.spec), unread),
             self._sources(ours),
             self._record(namespace, name),
+            self.live_upgrades(namespace, name),
         )
         table = next((each for each in sources if _name(each) == names.LOCK_USERS_SECRET), None)
         login = login_of(table, names.lock_user(namespace, name))
@@ -273,6 +291,7 @@ class Observer:
             record=record,
             unread=tuple(unread),
             hidden=tuple(hidden),
+            live_upgrades=live_upgrades,
         )
         self._memory.keep(key, mark, about, found)
         return found

@@ -11,6 +11,7 @@
     deathless_operator_service_replicas_wanted{namespace,service,shard}  0 while it is suspended, or goes
     deathless_operator_services                        services there are
     deathless_operator_drills_total{namespace,drill,verdict}   runs of drills that were judged
+    deathless_operator_live_upgrades_total{namespace,service,phase}   LiveUpgrades that ended
     deathless_operator_drill_failed_timestamp_seconds{namespace,drill}  when its last run was judged, if that failed
 
 Only services of several shards have the label `shard`: it is empty for the others, which Prometheus takes as none.
@@ -71,6 +72,12 @@ class Metrics:
             f"{PREFIX}_drill_failed_timestamp_seconds",
             "When the last run was judged, where that failed.",
             ["namespace", "drill"],
+            registry=registry,
+        )
+        self.upgrades = Counter(
+            f"{PREFIX}_live_upgrades_total",
+            "LiveUpgrades that ended, by phase.",
+            ["namespace", "service", "phase"],
             registry=registry,
         )
         self._conditions: dict[tuple[str, str], dict[str, str]] = {}

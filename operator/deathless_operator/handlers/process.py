@@ -28,7 +28,7 @@ from deathless_operator.cluster.carry_out import Performer
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import ApiRefused, ApiUnreachable
 from deathless_operator.cluster.events import Recorder
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, SERVICE, Kind
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, SERVICE, Kind
 from deathless_operator.cluster.lease import Election, LeaseTimes
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.observe_drill import DrillObserver
@@ -46,7 +46,8 @@ DRAIN_S = 8.0
 MAINTAIN_S = 15.0  # who takes an authority away waits no longer than this
 RETRY_S = 3.0
 LEASE_PATIENCE_S = 1.0
-OURS = (SERVICE, DRILL)
+LOOKED_AT = (SERVICE, DRILL)  # each is one key of the queue
+OURS = (*LOOKED_AT, LIVE_UPGRADE)  # one of the latter is told about with its service
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Operator:
             tasks.append(asyncio.create_task(self._maintain(trust, workers), name="authority"))
             tasks.append(
                 asyncio.create_task(
-                    workers.resync(api, OURS, self.options.namespaces, settings.namespace), name="resync"
+                    workers.resync(api, LOOKED_AT, self.options.namespaces, settings.namespace), name="resync"
                 )
             )
             registry = make_registry(

@@ -15,16 +15,18 @@ from typing import Protocol
 
 from deathless_operator.cluster.carry_out import Performer, Scene, scene_of, target
 from deathless_operator.cluster.events import Recorder, Subject
-from deathless_operator.cluster.kinds import SERVICE
+from deathless_operator.cluster.kinds import LIVE_UPGRADE, SERVICE
 from deathless_operator.cluster.observe import Observer, Seen
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.refusals import Refusals
 from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
+from deathless_operator.model.live_upgrade import ENDED
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill.snapshot import DrillAction
 from deathless_operator.plan.service.erasure import plan_erasure, read_record
 from deathless_operator.plan.service.plan import Plan, make_plan
+from deathless_operator.plan.service.upgrading.progress import UpgradeTold, tell_missing
 from deathless_operator.plan.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -99,8 +101,8 @@ class ServiceReconciler:
         if failures != seen.snapshot.failures:
             # A status that was made before it was known what is refused would call a spec Ready that is not in force.
             told = make_plan(replace(seen.snapshot, failures=failures), self._settings)
-            plan = replace(plan, status=told.status, events=told.events)
-        written = await self._tell(key, seen, plan)
+            plan = replace(plan, status=told.status, events=told.events, upgrades=told.upgrades)
+        written = await self._tell(key, seen, plan) and await self._tell_upgrades(key, plan.upgrades)
         # A status that could not be written was made for a version that is gone.
         waits = [each for each in (plan.requeue_s, self._refusals.again_in_s(key)) if each is not None]
         return Outcome(
@@ -109,8 +111,26 @@ class ServiceReconciler:
             refused=tuple(f"{each.kind} {each.name} was refused: {each.message}" for each in failures),
         )
 
+    async def _tell_upgrades(self, key: Key, told: Sequence[UpgradeTold]) -> bool:
+        """Write how LiveUpgrades stand, and count those that have ended; False when one was changed meanwhile."""
+        whole = True
+        for each in told:
+            resource = each.resource
+            subject = Subject(kind=LIVE_UPGRADE, namespace=key.namespace, name=resource.name, uid=resource.uid)
+            written = await self._performer.write_status(subject, resource.version, resource.status, each.status)
+            whole = whole and written
+            if each.status != resource.status:
+                self._observer.forget(key.namespace, key.name)
+            if written and each.status.phase != resource.status.phase and each.status.phase in ENDED:
+                self._metrics.upgrades.labels(key.namespace, key.name, each.status.phase).inc()
+            for event in each.events if written else ():
+                await self._recorder.tell(subject, event)
+        return whole
+
     async def _bury(self, key: Key) -> Outcome:
         """Look after what a service that is gone has left in the lock store."""
+        asking = await self._observer.live_upgrades(key.namespace, key.name)
+        await self._tell_upgrades(key, tell_missing(asking, key.name, self._observer.now()))
         remains = await self._observer.observe_remains(key.namespace, key.name)
         record = read_record(remains.record) if remains is not None else None
         if remains is None or record is None:

@@ -24,7 +24,7 @@ import kopf
 
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import NoCluster
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, POD, SERVICE, STATEFUL_SET, Kind
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, POD, SERVICE, STATEFUL_SET, Kind
 from deathless_operator.cluster.observe import BELONGINGS
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model import names
@@ -120,6 +120,12 @@ def make_registry(
     async def ours(namespace: str | None, name: str | None, body: kopf.Body, **_: Any) -> None:
         enqueue(Key(str(body["kind"]), str(namespace), str(name)), SETTLE_S)
 
+    async def asking(body: kopf.Body, **_: Any) -> None:
+        namespace, service = str(body["metadata"]["namespace"]), asked_of(body)
+        if service:
+            forget(namespace, service)
+            enqueue(Key(SERVICE.kind, namespace, service), SETTLE_S)
+
     async def owned(body: kopf.Body, **_: Any) -> None:
         for key in keys_of(body):
             enqueue(key, SETTLE_OWNED_S)
@@ -134,7 +140,7 @@ def make_registry(
             enqueue(key, SETTLE_S)
 
     for kind in kinds:
-        _on(kind, ours, registry)
+        _on(kind, asking if kind is LIVE_UPGRADE else ours, registry)
     for kind in READ_ALWAYS:
         _on(kind, owned, registry)
     for kind in (*BELONGINGS, CERTIFICATE) if watch_certificates else BELONGINGS:
@@ -142,6 +148,14 @@ def make_registry(
     if watch_nodes:
         _on(NODE, node, registry)
     return registry
+
+
+def asked_of(live_upgrade: Mapping[str, Any]) -> str:
+    """Return the service that a LiveUpgrade is about; empty where that can't be read."""
+    spec = live_upgrade.get("spec")
+    reference = spec.get("serviceRef") if isinstance(spec, Mapping) else None
+    named = reference.get("name") if isinstance(reference, Mapping) else None
+    return named if isinstance(named, str) else ""
 
 
 def keys_of(owned: Mapping[str, Any]) -> list[Key]:

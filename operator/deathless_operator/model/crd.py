@@ -1,7 +1,7 @@
 """The CustomResourceDefinitions: names, columns and subresources around the schemas of the models.
 
-Guarantees: what `crds/` holds is what these functions give (a test compares). LiveUpgrade, SparkPipeline and Replay
-are names that later versions take. Does not: write files (tools/crds.py does). Imports model and base only.
+Guarantees: what `crds/` holds is what these functions give (a test compares). SparkPipeline is a name that later
+versions take. Does not: write files (tools/crds.py does). Imports model and base only.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import msgspec
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model.drill import DrillSpec, DrillStatus
+from deathless_operator.model.live_upgrade import LiveUpgradeSpec, LiveUpgradeStatus
 from deathless_operator.model.names import (
     DRILL_KIND,
     DRILL_PLURAL,
     GROUP,
+    LIVE_UPGRADE_KIND,
+    LIVE_UPGRADE_PLURAL,
     SERVICE_KIND,
     SERVICE_PLURAL,
     VERSION,
 )
-from deathless_operator.model.rules import DRILL_RULES, SERVICE_RULES, Rule
+from deathless_operator.model.rules import DRILL_RULES, LIVE_UPGRADE_RULES, SERVICE_RULES, Rule
 from deathless_operator.model.schema import structural, with_rules
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import Json, JsonObject
@@ -116,7 +119,33 @@ DRILL = Definition(
     ),
     scale=False,
 )
-DEFINITIONS = (SERVICE, DRILL)
+LIVE_UPGRADE = Definition(
+    kind=LIVE_UPGRADE_KIND,
+    plural=LIVE_UPGRADE_PLURAL,
+    short_names=("lup",),
+    description="Other code for a service that goes on serving: tried first, then handed over to, and the way back.",
+    spec=LiveUpgradeSpec,
+    status=LiveUpgradeStatus,
+    rules=LIVE_UPGRADE_RULES,
+    columns=(
+        Column(name="Service", path=".spec.serviceRef.name"),
+        Column(name="To", path=".spec.to.image", description="The image that is upgraded to."),
+        Column(name="Phase", path=".status.phase", description="How far it is."),
+        Column(name="Reason", path=".status.reason", description="Why, in one word."),
+        Column(
+            name="Unavailable",
+            path=".status.unavailableSeconds",
+            type="number",
+            description="Longest time that a shard served nobody for it, in seconds.",
+        ),
+        Column(name="From", path=".status.former.image", priority=1, description="The image that served before."),
+        Column(name="Action", path=".spec.action", priority=1),
+        Column(name="Message", path=".status.message", priority=1),
+        AGE,
+    ),
+    scale=False,
+)
+DEFINITIONS = (SERVICE, DRILL, LIVE_UPGRADE)
 
 
 def make_crd(definition: Definition) -> JsonObject:

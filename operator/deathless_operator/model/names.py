@@ -15,6 +15,8 @@ SERVICE_KIND: Final = "DeathlessService"
 SERVICE_PLURAL: Final = "deathlessservices"
 DRILL_KIND: Final = "FailoverDrill"
 DRILL_PLURAL: Final = "failoverdrills"
+LIVE_UPGRADE_KIND: Final = "LiveUpgrade"
+LIVE_UPGRADE_PLURAL: Final = "liveupgrades"
 FIELD_MANAGER: Final = "deathless-operator"
 
 # Labels.
@@ -48,6 +50,10 @@ UPGRADING_TO_ANNOTATION: Final = (
 )
 LOSSES_ANNOTATION: Final = f"{GROUP}/upgrade-losses"  # on the StatefulSet: how often replicas lost spoilt an upgrade
 UPGRADE_ANNOTATION: Final = f"{GROUP}/upgrade"  # on a service: the user's word, a fingerprint that is upgraded to
+LEFT_BEHIND_ANNOTATION: Final = (
+    f"{GROUP}/left-behind"  # on the StatefulSet: hash of the spec's image and module that a LiveUpgrade went past
+)
+ACTION_ANNOTATION: Final = f"{GROUP}/action"  # on a LiveUpgrade: followed in place of its spec.action
 UPGRADE_OF_ANNOTATION: Final = f"{GROUP}/upgrade-of"  # on a driving pod: hash of what it was asked for
 ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"  # on a driving pod: 1, 2, ...
 CONFIG_ANNOTATION: Final = f"{GROUP}/config"  # on pods: hash of replica.json

@@ -6,9 +6,10 @@ Why: who applies a contradiction is told by `kubectl apply` at once, in words, n
     rule       CEL; true means in order; `oldSelf` makes it a rule about changes
     message    what is wrong and what to write instead
 
-Guarantees: each relation that `relation_problems`, `cluster_problems` and `drill_problems` find has its rule here, and
-each rule a sample that passes and one that fails (tests/samples). Lists, mappings and texts they look at are bounded,
-so their cost estimates stay low. Does not: evaluate them; the API server does. Imports base, model.
+Guarantees: each relation that `relation_problems`, `cluster_problems`, `drill_problems` and `live_upgrade_problems`
+find has its rule here, and each rule a sample that passes and one that fails (tests/samples). Lists, mappings and texts
+they look at are bounded, so their cost estimates stay low. Does not: evaluate them; the API server does. Imports
+base, model.
 """
 
 from __future__ import annotations
@@ -319,5 +320,25 @@ DRILL_RULES: Final = (
         where="spec",
         rule=f"{_set('schedule')} || self.fault == oldSelf.fault",
         message="the fault of a drill without schedule can't change: make another drill",
+    ),
+)
+LIVE_UPGRADE_RULES: Final = (
+    Rule(
+        name="upgrade-service-fixed",
+        where="spec",
+        rule="self.serviceRef.name == oldSelf.serviceRef.name",
+        message="serviceRef can't change: make another LiveUpgrade",
+    ),
+    Rule(
+        name="upgrade-code-fixed",
+        where="spec",
+        rule="self.to == oldSelf.to",
+        message="to can't change: abort this one (spec.action: Abort), and make another LiveUpgrade",
+    ),
+    Rule(
+        name="upgrade-window-has-five-fields",
+        where="spec.window",
+        rule="self.schedule.matches('^[^ ]+( [^ ]+){4}$')",
+        message="schedule has five fields, with one space between: minute hour day month weekday",
     ),
 )

@@ -11,6 +11,7 @@ raw objects. Imports model and base only.
     |- children      every object with our label or name, by (kind, name): raw, for comparison and adoption
     |- pods          pods of the set and check pods, with what replicas announced
     |- nodes         the nodes those pods are on
+    |- live_upgrades what is asked for beside the spec
     |- claim, certificates, lock secrets, warnings, failures
 """
 
@@ -23,6 +24,7 @@ import msgspec
 from deathless.base.manifest import ServiceSpec
 from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model import names
+from deathless_operator.model.live_upgrade import LiveUpgradeResource
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject
 
@@ -243,6 +245,7 @@ class Snapshot:
     children: tuple[ChildView, ...] = ()
     pods: tuple[PodView, ...] = ()  # of the set and for checks; by label deathless.dev/service
     nodes: tuple[NodeView, ...] = ()
+    live_upgrades: tuple[LiveUpgradeResource, ...] = ()  # of this service, the oldest first
     claim: ClaimView | None = None  # None: there is none of the name that the spec gives or implies
     certificates: tuple[CertificateFacts, ...] = ()  # of the replicas' and the clients' Secret, those that exist
     authority: AuthorityFacts = field(default_factory=AuthorityFacts)

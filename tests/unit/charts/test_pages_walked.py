@@ -29,6 +29,7 @@ REASONS: dict[str, dict[str, str]] = {
     "kubernetes/changing-code.md": {
         "Change your code in a cluster": "tests/cluster/test_upgrades.py gives services other images",
         "What is upgraded to without asking": PLUGIN,
+        "LiveUpgrade: tried first, handed over when you say so": "tests/cluster/test_upgrades.py orders one",
     },
     "kubernetes/drills.md": {
         "Drills": "tests/cluster/test_drills.py makes drills and reads them",

@@ -34,8 +34,8 @@ from deathless_operator.plan.drill.guard import Refusal, refusal
 from deathless_operator.plan.drill.outcome import ended, judged, show_moment, told, with_conditions, with_run
 from deathless_operator.plan.drill.pods import mark_of, runner_manifest
 from deathless_operator.plan.drill.reports import RunnerReport, read_report
-from deathless_operator.plan.drill.schedule import ScheduleError, latest_due, next_due
 from deathless_operator.plan.drill.snapshot import DrillAction, DrillPlan, DrillSnapshot
+from deathless_operator.plan.schedule import ScheduleError, latest_due, next_due
 from deathless_operator.plan.service.installation import owner_of
 from deathless_operator.plan.service.reading import read_time
 from deathless_operator.plan.snapshot import PodView

@@ -62,6 +62,7 @@ class UpgradingTo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     limits: dict[str, int | float] = {}
     peers: dict[str, int] = {}
     spellings: tuple[str, ...] = ()  # other fingerprints that mean this code
+    instead: str = ""  # `mark_of` the code that the spec names, where a LiveUpgrade asks for this one instead
 
     @property
     def code(self) -> Code:
@@ -86,6 +87,11 @@ def code_of(spec: ServiceSpec) -> Code:
     }
     peers = {peer.name: peer.shards for peer in spec.peers if peer.shards > 1}
     return Code(image=spec.image, module=spec.module, limits=limits, peers=peers)
+
+
+def mark_of(spec: ServiceSpec) -> str:
+    """Give the hash of the image and the module that a spec names."""
+    return digest([spec.image, spec.module])
 
 
 def tls_of(spec: ServiceSpec) -> TlsSpec:
@@ -483,6 +489,7 @@ class Objects:
         upgrade: UpgradingTo | None = None,
         noted: UpgradingTo | None = None,
         losses: str = "",
+        left_behind: str = "",
     ) -> JsonObject:
         """Give a shard's StatefulSet, with what was accepted written on it.
 
@@ -495,6 +502,7 @@ class Objects:
             upgrade: pods are made from this code, with the accepted one beside it.
             noted: the code of an upgrade that may still be made, though it is not wanted any more.
             losses: how often an upgrade was spoilt by replicas that were lost; empty: none was.
+            left_behind: `mark_of` the spec, where its code is no order any more; empty: it is.
         """
         former, made = None, code
         if upgrade is not None:
@@ -521,6 +529,8 @@ class Objects:
             accepted_code[names.UPGRADING_TO_ANNOTATION] = note.note()
         if losses:
             accepted_code[names.LOSSES_ANNOTATION] = losses
+        if left_behind:
+            accepted_code[names.LEFT_BEHIND_ANNOTATION] = left_behind
         name = names.of_shard(self._name, shard)
         return self.make("apps/v1", "StatefulSet", name, {"spec": body}, annotations=accepted_code)
 

@@ -42,7 +42,7 @@ from deathless_operator.plan.service.shards import Shard, is_seen
 from deathless_operator.plan.service.summary import Facts, sum_up
 from deathless_operator.plan.service.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
 from deathless_operator.plan.service.unchanged import Plan, only_remedy, only_tell, tell_waiting
-from deathless_operator.plan.service.upgrading import image_check
+from deathless_operator.plan.service.upgrading import image_check, progress
 from deathless_operator.plan.service.upgrading.accepted import (
     Decision,
     kept_note,
@@ -111,6 +111,7 @@ class _Planner:
     findings: Findings = field(default_factory=Findings)
     waits: list[float] = field(default_factory=list)  # seconds
     foreign: list[str] = field(default_factory=list)
+    upgrades: tuple[progress.UpgradeTold, ...] = ()
 
     def make(self) -> Plan:
         """Make it."""
@@ -121,6 +122,7 @@ class _Planner:
         objects = Objects(snapshot.resource, spec, self.settings)
         decisions = image_check.decide(snapshot, spec, self.settings, objects)
         self._tell_upgrades(decisions)
+        self.upgrades = progress.tell_upgrades(snapshot, spec, decisions)
         access, former = self._access(objects, decisions)
         certificates = plan_certificates(snapshot, spec, self.settings, objects)
         for waiting in (*(decision.requeue_s for decision in decisions), certificates.requeue_s):
@@ -310,6 +312,9 @@ class _Planner:
         self.events += found.events
         self._look_again(found.requeue_s)
         self.findings.tell("LockReady", "False", "ErasingKeys", f"a previous service of this name: {found.sentence}")
+        self.upgrades = progress.tell_waiting(
+            self.snapshot.live_upgrades, "ServiceWaits", found.sentence, self.snapshot.now
+        )
         wanted = 0 if self.spec.suspend else self.spec.replicas
         return self._finish(
             Facts(
@@ -337,6 +342,7 @@ class _Planner:
             upgrade=decision.upgrade,
             noted=kept_note(part) if self.safeguards.upgrade_noted else None,
             losses=decision.losses.note() if decision.losses is not None else "",
+            left_behind=decision.left_behind,
         )
 
     def _config(self, part: Snapshot, objects: Objects, lock: Lock, decision: Decision, former: bool) -> str:
@@ -391,11 +397,16 @@ class _Planner:
             self._look_again(UNSEEN_S)
             return Facts(
                 wanted=wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, templates=templates,
-                codes=_codes(decisions), doing=f"waiting for {blocked}",
+                codes=_codes(decisions), behind=_behind(decisions), doing=f"waiting for {blocked}",
             )  # fmt: skip
         ours = [self._apply(shard.manifest, self._needs(shard, lock)) for shard in shards]
         if not all(ours):
-            return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", codes=_codes(decisions))
+            return Facts(
+                wanted=wanted,
+                doing="a StatefulSet's name is somebody else's",
+                codes=_codes(decisions),
+                behind=_behind(decisions),
+            )
         step = self._unapplied(shards)
         if step is None:
             still = lost.pods or (_upgrades(decisions) and self.safeguards.upgrade_rolls_nothing)
@@ -488,6 +499,7 @@ class _Planner:
             stalled=bool(reason in ("Rolling", "Scaling") and unready) and not self._are_young(unready),
             templates=tuple(shard.template for shard in shards),
             codes=_codes(decisions),
+            behind=_behind(decisions),
             doing=doing,
             passing=frozenset(name for shard in shards for name in self._passing(shard, decisions[shard.part.shard])),
         )
@@ -535,6 +547,8 @@ class _Planner:
         findings = self.findings
         if decision.outcome in ("Refused", "Unanswered"):
             findings.tell("Accepted", "False", decision.reason, decision.message)
+        elif decision.left_behind:
+            findings.tell("Accepted", "True", "SpecBehind", self._behind(decision.code))
         if decision.outcome in ("Refused", "CalledOff"):
             findings.tell("UpgradeRequired", "True", decision.reason, decision.message)
         if self.foreign:
@@ -552,6 +566,15 @@ class _Planner:
             self._look_again(10.0)
         ready = certificates.usable and not certificates.lacking
         findings.tell("CertificateReady", "True" if ready else "False", certificates.reason, certificates.message)
+
+    def _behind(self, code: Code) -> str:
+        """Say that the spec names code that an upgrade went past."""
+        spec = self.spec
+        return (
+            f"{code.image} ({code.module}) serves since a LiveUpgrade brought it, and the spec still names "
+            f"{spec.image} ({spec.module}), which is no order any more: set spec.image and spec.module to "
+            "what serves. To return to the former code, make another LiveUpgrade, or set that one's action to BackOut"
+        )
 
     def _finish(self, facts: Facts) -> Plan:
         snapshot, findings = self.snapshot, self.findings
@@ -579,12 +602,17 @@ class _Planner:
             requeue_s=min([float(self.settings.resync_s), *self.waits]),
             sentence=facts.doing or NOTHING,
             wanted=facts.wanted,
+            upgrades=self.upgrades,
         )
 
 
 def _upgrades(decisions: Sequence[Decision]) -> bool:
     """Tell whether a shard is being upgraded."""
     return any(decision.upgrade is not None for decision in decisions)
+
+
+def _behind(decisions: Sequence[Decision]) -> tuple[str, ...]:
+    return tuple(decision.left_behind for decision in decisions)
 
 
 def _codes(decisions: Sequence[Decision]) -> tuple[Code, ...]:

@@ -40,6 +40,7 @@ class Facts:
     stalled: bool = False  # it has been waited for too long
     templates: tuple[str, ...] = ()  # by shard: hash of the template that pods are to be of; empty: not known
     codes: tuple[Code, ...] = ()  # by shard: that the objects are made from; empty: not known
+    behind: tuple[str, ...] = ()  # by shard: mark of the spec's code, where that is no order; empty: not known
     doing: str = ""
     said: dict[str, str] | None = None  # troubled pods' words
     passing: frozenset[str] = frozenset()  # pods whose words tell of nothing wrong
@@ -88,6 +89,7 @@ def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | Non
     """Give a shard's status, and the event that tells of a new primary."""
     before, now = told_of(shard.part), shard.part.now
     code = facts.codes[shard.part.shard] if facts.codes else None
+    behind = facts.behind[shard.part.shard] if facts.behind else ""
     spoken = [pod.announced for pod in shard.pods.values() if pod.announced is not None]
     known = max((found for found in spoken if found.service_id), key=lambda found: found.epoch, default=None)
     status = ShardStatus(
@@ -100,7 +102,7 @@ def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | Non
         last_takeover_time=_moved_at(shard, before.last_takeover_time),
         image=code.image if code else before.image,
         module=code.module if code else before.module,
-        accepted_with=accepted_with(code) if code else before.accepted_with,
+        accepted_with=accepted_with(code, behind) if code else before.accepted_with,
         fingerprint=serving_fingerprint(shard.part),
     )
     # Between the old primary's pod and the new primary's word nobody may lead; then the epoch tells.

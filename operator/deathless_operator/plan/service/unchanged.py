@@ -17,6 +17,7 @@ from deathless_operator.plan.service import loss
 from deathless_operator.plan.service.conditions import Findings
 from deathless_operator.plan.service.summary import Facts, sum_up
 from deathless_operator.plan.service.trouble import tell_fenced, tell_kubernetes, tell_replicas
+from deathless_operator.plan.service.upgrading import progress
 from deathless_operator.plan.service.upgrading.accepted import noted_upgrade
 from deathless_operator.plan.snapshot import Snapshot
 
@@ -31,6 +32,7 @@ class Plan:
     requeue_s: float | None  # look again after this at the latest; None: when something changes, or at the resync
     sentence: str  # what is being done, in one sentence
     wanted: int = 0  # replicas of each shard that shall be now: 0 while it is suspended, or goes
+    upgrades: tuple[progress.UpgradeTold, ...] = ()  # its LiveUpgrades
 
 
 def tell_waiting(findings: Findings, plan: Plan) -> None:
@@ -66,5 +68,11 @@ def only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Findings
     facts = Facts(wanted=wanted, suspended=wanted == 0 and bool(sets), doing=sentence, said=said)
     status, events = sum_up(snapshot, findings, facts)
     return Plan(
-        actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence, wanted=wanted
+        actions=(),
+        status=status,
+        events=events,
+        requeue_s=float(settings.resync_s),
+        sentence=sentence,
+        wanted=wanted,
+        upgrades=progress.tell_waiting(snapshot.live_upgrades, "ServiceWaits", sentence, snapshot.now),
     )

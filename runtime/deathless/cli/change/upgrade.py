@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deathless.shell.operate.target import Target
     from deathless.shell.operate.upgrading.live_upgrade import Outcome, Told
     from deathless.shell.operate.upgrading.upgrade_check import Checked
-    from deathless.shell.operate.upgrading.upgrade_drive import Driven
+    from deathless.shell.operate.upgrading.upgrade_drive import Driven, Prepared
 
 EXIT_REFUSED: Final = 78
 
@@ -172,6 +172,7 @@ def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
     help="Refuse if this image's code has another fingerprint, as `deathless fingerprint` tells it.",
 )
 @click.option("--only-compatible", is_flag=True, help="Refuse what changes the interface, or migrates states.")
+@click.option("--prepare-only", is_flag=True, help="Try everything, and have nothing handed over.")
 @click.option(
     "--timeout",
     default=600.0,
@@ -196,14 +197,16 @@ def drive(
     *,
     fingerprint: str,
     only_compatible: bool,
+    prepare_only: bool,
     as_json: bool,
 ) -> int:
     """Lead through an upgrade in a cluster, to this image's code, whose replicas somebody else starts.
 
     Runs in a pod of its own, as the operator starts it. It waits for the replicas that are to make the upgrade, checks
     that what is stored fits, and has the primary hand over. It starts and stops no replica. If it is interrupted, the
-    service goes on, and the same command continues where it was. The exit code is 0 once the new code serves, 78 if it
-    was refused (DL1023), and 75 if it was called off (DL1022) and may be tried again.
+    service goes on, and the same command continues where it was. The exit code is 0 once the new code serves, or once
+    everything was tried with --prepare-only; 78 if it was refused (DL1023), and 75 if it was called off (DL1022) and
+    may be tried again.
 
     \b
     deathless upgrade drive --upgraders r3,r4
@@ -214,7 +217,7 @@ def drive(
     try:
         tell = partial(_tell_line, file=sys.stderr if as_json else sys.stdout)
         how: _How = {"timeout_s": timeout, "only_compatible": only_compatible, "fingerprint": fingerprint}
-        driven = asyncio.run(_drive(path, upgraders, tell, how))
+        driven = asyncio.run(_drive(path, upgraders, tell, how, prepare_only=prepare_only))
     except Exception as error:
         leave_word(termination_file, str(as_ours(error, "upgrade drive")))
         raise
@@ -232,7 +235,9 @@ class _How(TypedDict):
     fingerprint: str
 
 
-async def _drive(path: str, upgraders: str, tell: Callable[[Told], None], how: _How) -> Driven:
+async def _drive(
+    path: str, upgraders: str, tell: Callable[[Told], None], how: _How, *, prepare_only: bool
+) -> Driven | Prepared:
     from deathless.shell.operate.upgrading.upgrade_drive import Drive
     from deathless.shell.pod.pod_config import read_shared_config
 
@@ -241,7 +246,7 @@ async def _drive(path: str, upgraders: str, tell: Callable[[Told], None], how: _
         raise InvalidArgument("--upgraders names no replica", remedy="write --upgraders r3,r4")
     config = read_shared_config(path)
     work = Drive(config, names, os.environ, tell, **how)
-    task = asyncio.ensure_future(work.run())
+    task = asyncio.ensure_future(work.prepare() if prepare_only else work.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:

@@ -45,7 +45,7 @@ class ApiServer:
         found = self.objects.get(path)
         if found is None and method == "GET":
             items = [each for at, each in self.objects.items() if at.rsplit("/", 1)[0] == path]
-            if items or path.rsplit("/", 1)[-1] in {"deathlessservices", "failoverdrills", "pods"}:
+            if items or path.rsplit("/", 1)[-1] in {"deathlessservices", "failoverdrills", "liveupgrades", "pods"}:
                 wanted = [pair.split("=") for pair in query.get("labelSelector", [""])[0].split(",") if pair]
                 kept = [
                     each for each in items if all(each["metadata"].get("labels", {}).get(k) == v for k, v in wanted)

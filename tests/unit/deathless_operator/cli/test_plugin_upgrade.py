@@ -98,3 +98,57 @@ def test_service_whose_spec_can_not_be_read_shows_what_serves(
     server.objects[f"{SERVICES}/bank"]["spec"] = {"replicas": "many"}
     found = told(server, capsys)
     assert (found["wantedImage"], found["policy"], found["fingerprint"]) == ("", "", "aa" * 16)
+
+
+UPGRADES = "/apis/deathless.dev/v1alpha1/namespaces/ns/liveupgrades"
+
+
+def put_upgrade(server: ApiServer, name: str, phase: str, at: int, service: str = "bank") -> None:
+    """Store a LiveUpgrade."""
+    server.put(
+        f"{UPGRADES}/{name}",
+        metadata={"creationTimestamp": f"2027-01-01T00:00:{at:02d}Z"},
+        spec={"serviceRef": {"name": service}, "to": {"image": f"bank:{name}"}},
+        status={"phase": phase, "message": f"so far: {phase}"},
+    )
+
+
+def test_live_upgrades_are_shown(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_upgrade(server, "second", "Ready", 2)
+    put_upgrade(server, "first", "Succeeded", 1)
+    put_upgrade(server, "other", "Ready", 1, service="till")
+    assert [each["name"] for each in told(server, capsys)["liveUpgrades"]] == ["first", "second"]
+    assert plugin.main(["upgrade", "bank"]) == 0
+    assert "LiveUpgrade second to bank:second, action Go: Ready so far: Ready" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("action", "which"), [("Hold", "second"), ("Abort", "second"), ("BackOut", "second")])
+def test_action_is_for_the_one_that_is_under_way(
+    server: ApiServer, capsys: pytest.CaptureFixture[str], action: str, which: str
+) -> None:
+    put_upgrade(server, "first", "Succeeded", 1)
+    put_upgrade(server, "second", "Ready", 2)
+    put_upgrade(server, "third", "Pending", 3)
+    found = told(server, capsys, "--action", action)
+    assert [each["action"] for each in found["liveUpgrades"]] == [
+        action if each["name"] == which else "Go" for each in found["liveUpgrades"]
+    ]
+    assert server.objects[f"{UPGRADES}/{which}"]["metadata"]["annotations"] == {names.ACTION_ANNOTATION: action}
+
+
+def test_back_out_is_for_the_last_one_that_was_made(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_upgrade(server, "first", "Succeeded", 1)
+    put_upgrade(server, "second", "Succeeded", 2)
+    put_upgrade(server, "third", "BackedOut", 3)
+    told(server, capsys, "--action", "BackOut")
+    assert server.objects[f"{UPGRADES}/second"]["metadata"]["annotations"] == {names.ACTION_ANNOTATION: "BackOut"}
+
+
+@pytest.mark.parametrize("words", [("--action", "Go"), ("--action", "Hold", "--go")])
+def test_action_without_a_live_upgrade_is_refused(
+    server: ApiServer, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    put_upgrade(server, "first", "Succeeded", 1)
+    assert plugin.main(["upgrade", "bank", *words]) == 64
+    assert "LiveUpgrade" in capsys.readouterr().err
+    assert not [asked for asked in server.asked if asked[0] == "PATCH"]

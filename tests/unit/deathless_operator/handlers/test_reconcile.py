@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.unit.deathless_operator.handlers.willing import Willing
-from tests.unit.deathless_operator.plan.plan_world import SETTINGS, World, running
+from tests.unit.deathless_operator.plan.plan_world import SETTINGS, START, World, running
 
 from deathless_operator.cluster.errors import ApiUnreachable
-from deathless_operator.cluster.kinds import SERVICE
+from deathless_operator.cluster.kinds import LIVE_UPGRADE, SERVICE
 from deathless_operator.cluster.observe import Seen
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile import ServiceReconciler
 from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
+from deathless_operator.model.live_upgrade import LiveUpgradeResource
 
 
 class Cluster(Willing):
@@ -23,6 +25,9 @@ class Cluster(Willing):
     def __init__(self, world: World) -> None:
         self.world: World | None = world
         self.forgotten = 0
+        self.orphans: tuple[LiveUpgradeResource, ...] = ()
+        self.written: list[tuple[str, str, str, str]] = []  # of LiveUpgrades: name, version, phase, reason
+        self.writes = True
 
     def forget(self, *_: object) -> None:
         self.forgotten += 1
@@ -33,13 +38,25 @@ class Cluster(Willing):
     async def observe_remains(self, *_: object) -> None:
         return None
 
+    def now(self) -> float:
+        return START
+
+    async def live_upgrades(self, *_: object) -> tuple[LiveUpgradeResource, ...]:
+        return self.orphans
+
+    async def write_status(self, *told: Any) -> bool:
+        subject, version, before, after = told
+        if subject.kind is LIVE_UPGRADE and before != after:
+            self.written.append((subject.name, version, after.phase, after.reason))
+        return self.writes
+
 
 class Looking:
     """One service that is looked at, and what Prometheus is told of it."""
 
     def __init__(self, world: World) -> None:
         self.cluster, self.metrics = Cluster(world), Metrics()
-        self._reconciler = ServiceReconciler(
+        self.reconciler = ServiceReconciler(
             observer=self.cluster,  # type: ignore[arg-type]  # as far as it is asked
             performer=self.cluster,  # type: ignore[arg-type]
             recorder=self.cluster,  # type: ignore[arg-type]
@@ -49,7 +66,7 @@ class Looking:
         )
 
     def told(self, name: str) -> list[str]:
-        asyncio.run(self._reconciler.reconcile(Key(SERVICE.kind, "prod", "bank")))
+        asyncio.run(self.reconciler.reconcile(Key(SERVICE.kind, "prod", "bank")))
         start = f"deathless_operator_service_{name}{{"
         return [line for line in self.metrics.text().decode().splitlines() if line.startswith(start)]
 
@@ -107,3 +124,33 @@ def test_service_that_goes_wants_no_replicas_and_has_no_conditions() -> None:
 def test_each_shard_is_told_of() -> None:
     looking = Looking(running({"shards": 2}))
     assert [line.partition("shard=")[2] for line in looking.told("replicas_wanted")] == ['"0"} 3.0', '"1"} 3.0']
+
+
+def test_a_live_upgrade_is_told_about_with_its_service_and_counted_once_it_ends() -> None:
+    world = running()
+    world.ask("second", "bank:1")
+    looking = Looking(world)
+    looking.told("condition")
+    assert looking.cluster.written == [("second", "1", "Succeeded", "ServesAlready")]
+    ended = 'deathless_operator_live_upgrades_total{namespace="prod",phase="Succeeded",service="bank"} 1.0'
+    assert ended in looking.metrics.text().decode().splitlines()
+
+
+def test_a_live_upgrade_that_was_changed_meanwhile_is_looked_at_again_at_once() -> None:
+    world = running()
+    world.ask("second", "bank:1")
+    looking = Looking(world)
+    looking.cluster.writes = False
+    found = asyncio.run(looking.reconciler.reconcile(Key(SERVICE.kind, "prod", "bank")))
+    assert found.again_in_s == 0.0
+    assert b"live_upgrades_total{" not in looking.metrics.text()
+
+
+def test_a_live_upgrade_of_a_service_that_is_not_there_says_so() -> None:
+    world = running()
+    world.ask("second", "bank:other")
+    looking = Looking(world)
+    looking.cluster.orphans = world.snapshot().live_upgrades
+    looking.cluster.world = None
+    looking.told("condition")
+    assert looking.cluster.written == [("second", "1", "Pending", "ServiceMissing")]

@@ -9,7 +9,7 @@ from typing import Any
 import kopf
 
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, SERVICE
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, SERVICE
 from deathless_operator.handlers.watches import (
     OWNED,
     SETTLE_OWNED_S,
@@ -75,6 +75,31 @@ def test_event_of_a_belonging_has_its_service_read_anew_and_one_of_a_pod_or_set_
         body: dict[str, Any] = {"namespace": "shop", "name": "it", "labels": {names.LABEL_SERVICE: "bank"}}
         asyncio.run(handlers[f"watch-{kind.plural}"](body={"kind": kind.kind, "metadata": body}))
     assert forgotten == [("shop", "bank")] * (len(OWNED) - 2)
+
+
+def test_event_of_a_live_upgrade_has_its_service_looked_at_and_read_anew() -> None:
+    due: dict[Key, float] = {}
+    forgotten: list[tuple[str, str]] = []
+    registry = make_registry(
+        due.__setitem__,
+        lambda *key: forgotten.append(key),
+        NodeTable(),
+        HERE,
+        watch_nodes=False,
+        kinds=[SERVICE, LIVE_UPGRADE],
+    )
+    handlers: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
+    metadata: Any = {"namespace": "shop", "name": "second"}
+    specs: tuple[Any, ...] = (
+        {"serviceRef": {"name": "bank"}},
+        {"serviceRef": {"name": 5}},
+        {"serviceRef": "bank"},
+        None,
+    )
+    for spec in specs:
+        body = kopf.Body({"kind": "LiveUpgrade", "metadata": metadata, "spec": spec})
+        asyncio.run(handlers["watch-liveupgrades"](body=body))
+    assert (due, forgotten) == ({BANK: SETTLE_S}, [("shop", "bank")])
 
 
 def test_nodes_are_left_out_where_they_may_not_be_watched() -> None:

@@ -37,6 +37,7 @@ from deathless_operator.plan.service.plan import Plan, make_plan
 from deathless_operator.plan.service.reading import (
     read_child,
     read_claim,
+    read_live_upgrade,
     read_node,
     read_pod,
     read_resource,
@@ -110,6 +111,7 @@ class World:
     orders: dict[str, str] = field(default_factory=dict)  # and one that its primary was told to be upgraded to
     calls_off: int = 0  # so many upgrades are called off
     safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
+    live_upgrades: dict[str, Raw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for index in range(4):
@@ -152,6 +154,7 @@ class World:
             children=tuple(read_child(copied(found)) for found in (*self.children.values(), *self.copied.values())),
             pods=tuple(read_pod(copied(found)) for found in self.pods.values()),
             nodes=tuple(read_node(found) for found in self.nodes.values()),
+            live_upgrades=tuple(read_live_upgrade(copied(found)) for found in self.live_upgrades.values()),
             claim=read_claim(wanted) if wanted else None,
             certificates=tuple(self.certificates.values()),
             authority=self.authority,
@@ -188,6 +191,9 @@ class World:
         if whole and plan.status is not None:
             self.status = json.loads(msgspec.json.encode(plan.status))
             self.told += [event.reason for event in plan.events]
+            for told in plan.upgrades:
+                self.live_upgrades[told.resource.name]["status"] = json.loads(msgspec.json.encode(told.status))
+                self.told += [event.reason for event in told.events]
         if self.spec != before:
             raise Broken("the operator wrote a spec")
         return plan
@@ -510,7 +516,8 @@ class World:
         if pod["status"]["phase"] == "Pending":
             pod["status"]["phase"] = "Running"
         elif self.log_codes.get(each) == told:
-            end_driver(pod, 0, json.dumps({"fingerprint": told}), self.now)
+            made = {"fingerprint": told, "generation": self.takeovers, "unavailableS": 0.25, "fromVersion": 1}
+            end_driver(pod, 0, json.dumps(made), self.now)
         elif container["image"] == "bank:misfit":
             end_driver(pod, 78, "DL1023 FieldDropped: Account.owner", self.now)
         elif self._differs(told, each) and "--only-compatible" in container["command"]:
@@ -518,6 +525,8 @@ class World:
         elif self.calls_off or self.now - made_at(pod) > 600:
             self.calls_off = max(0, self.calls_off - 1)
             end_driver(pod, 75, "DL1022 the upgrader is not up to date", self.now)
+        elif upgraders and "--prepare-only" in container["command"]:
+            end_driver(pod, 0, json.dumps({"prepared": True}), self.now)
         elif upgraders and not self.orders.get(each):
             self.orders[each] = told
 
@@ -614,6 +623,32 @@ class World:
         self.spec |= changes
         self.generation += 1
 
+    def ask(self, name: str, image: str, **spec: object) -> None:
+        """A user makes a LiveUpgrade."""
+        self.live_upgrades[name] = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.LIVE_UPGRADE_KIND,
+            "metadata": {
+                "name": name,
+                "namespace": "prod",
+                "uid": f"uid-{name}-{len(self.told)}",
+                "resourceVersion": "1",
+                "generation": 1,
+                "creationTimestamp": show_time(self.now + len(self.live_upgrades)),
+            },
+            "spec": {"serviceRef": {"name": "bank"}, "to": {"image": image}, **spec},
+        }
+
+    def order(self, name: str, action: str) -> None:
+        """A user changes the action of a LiveUpgrade."""
+        self.live_upgrades[name]["spec"]["action"] = action
+        self.live_upgrades[name]["metadata"]["generation"] += 1
+
+    def upgrade(self, name: str) -> Raw:
+        """The status of a LiveUpgrade."""
+        found: Raw = self.live_upgrades[name].get("status", {})
+        return found
+
     def settle(self, rounds_max: int = 80) -> None:
         """Let everybody work until nothing changes. Raises: Broken when it does not come to rest."""
         for _ in range(rounds_max):
@@ -629,7 +664,9 @@ class World:
     def shape(self) -> str:
         """All that may still change, as text."""
         pods = {key: {part: pod[part] for part in ("metadata", "status")} for key, pod in self.pods.items()}
-        return json.dumps([pods, list(self.children.values()), list(map(str, self.certificates)), self.status])
+        return json.dumps(
+            [pods, list(self.children.values()), list(map(str, self.certificates)), self.status, self.live_upgrades]
+        )
 
     def condition(self, kind: str) -> Raw:
         """A condition of the status that was written last."""

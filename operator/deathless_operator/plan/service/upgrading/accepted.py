@@ -37,6 +37,8 @@ REFUSED: Final = (OTHER_CODE, GENERATION_ENDED)
 """What a replica says whose code the log is not of any more."""
 LOSSES_DIGITS_MAX: Final = 6
 Outcome = Literal["Accepted", "Checking", "Refused", "Unanswered", "Upgrading", "CalledOff"]
+Stage = Literal["", "Waits", "Prepares", "Ready", "Leads"]
+"""How far an upgrade is: it waits to begin, pods start and try, it waits for a word, the service is handed over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class Drive:
     fingerprint: str  # of the code that is to lead
     only_compatible: bool
     upgraders: tuple[str, ...]  # names of replicas
+    prepare_only: bool = False  # everything is tried, and nothing is handed over
     shard: dict[str, str] = field(default_factory=dict)  # label that tells the shard; empty: there is one
 
 
@@ -76,6 +79,8 @@ class Decision:
     drive: Drive | None = None
     begins: bool = False  # the upgrade
     losses: Losses | None = None  # kept on the StatefulSet
+    stage: Stage = ""  # of an upgrade
+    left_behind: str = ""  # kept on the StatefulSet: mark of the spec's code, which is no order any more
 
 
 def accepted_code(snapshot: Snapshot) -> Code | None:
@@ -122,6 +127,26 @@ def noted_losses(snapshot: Snapshot, key: str) -> Losses:
     child = snapshot.stateful_set()
     of, _, times = (child.annotations.get(names.LOSSES_ANNOTATION, "") if child is not None else "").partition(" ")
     return Losses(key, int(times) if of == key and times.isdecimal() and len(times) <= LOSSES_DIGITS_MAX else 0)
+
+
+def left_behind(snapshot: Snapshot, mark: str) -> str:
+    """Give the mark of the spec's code where an upgrade went past it; empty: the spec's code is an order.
+
+    It stops being one when a LiveUpgrade brings other code than the spec names, and is one again as soon as the spec
+    names anything else than at that time.
+
+    Args:
+        snapshot: of the service.
+        mark: of the code that the spec names (`mark_of`).
+    """
+    made, child = made_upgrade(snapshot), snapshot.stateful_set()
+    if made is not None:
+        noted = made.instead
+    elif child is not None:
+        noted = child.annotations.get(names.LEFT_BEHIND_ANNOTATION, "")
+    else:
+        noted = _besides(told_of(snapshot)).left_behind
+    return mark if noted == mark else ""
 
 
 def made_upgrade(snapshot: Snapshot) -> UpgradingTo | None:
@@ -191,11 +216,12 @@ class AcceptedWith(msgspec.Struct, frozen=True, omit_defaults=True):
 
     limits: dict[str, int | float] = {}
     peers: dict[str, int] = {}
+    left_behind: str = ""  # see there
 
 
-def accepted_with(code: Code) -> str:
+def accepted_with(code: Code, left_behind: str = "") -> str:
     """Give that of a code, as JSON; empty where all of it is as by default."""
-    found = AcceptedWith(limits=code.limits, peers=code.peers)
+    found = AcceptedWith(limits=code.limits, peers=code.peers, left_behind=left_behind)
     return "" if found == AcceptedWith() else msgspec.json.encode(found, order="sorted").decode()
 
 
@@ -235,10 +261,16 @@ def _told_code(snapshot: Snapshot) -> Code | None:
     told = told_of(snapshot)
     if not told.image or not told.module:
         return None
-    besides = AcceptedWith()
-    with contextlib.suppress(msgspec.MsgspecError):  # somebody wrote there: the fingerprint decides
-        besides = read_json((told.accepted_with or "{}").encode(), AcceptedWith)
+    besides = _besides(told)
     return Code(image=told.image, module=told.module, limits=besides.limits, peers=besides.peers)
+
+
+def _besides(told: ShardStatus) -> AcceptedWith:
+    """Read what a status keeps beside image and module; somebody may have written there: the fingerprint decides."""
+    try:
+        return read_json((told.accepted_with or "{}").encode(), AcceptedWith)
+    except msgspec.MsgspecError:
+        return AcceptedWith()
 
 
 class _Configured(msgspec.Struct, frozen=True):

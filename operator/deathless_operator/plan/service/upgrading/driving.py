@@ -41,6 +41,7 @@ def driving_pod(objects_of: Objects, service: str, stateful_set: JsonObject, dri
     words += ["--upgraders", ",".join(drive.upgraders)]
     words += ["--fingerprint", drive.fingerprint]
     words += ["--only-compatible"] if drive.only_compatible else []
+    words += ["--prepare-only"] if drive.prepare_only else []
     words += ["--timeout", str(DRIVE_S), "--termination-file", TERMINATION_FILE]
     program: JsonObject = {key: value for key, value in replica.items() if key in KEPT}
     program |= {

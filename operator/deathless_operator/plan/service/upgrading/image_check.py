@@ -8,7 +8,8 @@
         another                     see `upgrade`; the accepted code stays until replicas of the new one serve
         no answer                   say why, the accepted code stays
 
-Each shard is decided for; one is upgraded once those before it are whole. A check's answer counts for all of them.
+Each shard is decided for; one is upgraded once those before it are whole. A check's answer counts for all of them. What
+is said of the spec is true of a LiveUpgrade while one is under way (`asked_for`).
 
 Guarantees: an unanswered check never changes the StatefulSet; a check pod of another image, module or limits is taken
 away. An upgrade that is noted on the StatefulSet goes on without its check pod. Does not: roll, or decide about other
@@ -47,6 +48,7 @@ from deathless_operator.plan.service.upgrading.accepted import (
     refused_everywhere,
     serving_fingerprint,
 )
+from deathless_operator.plan.service.upgrading.asked_for import AskedFor, asked_for
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 PURPOSE: Final = "check"
@@ -66,6 +68,7 @@ class _Check:
     known: str  # fingerprint that serves
     stale: tuple[Action, ...]  # removes check pods of other code
     before: str  # what has to end in the shards before this one; empty: nothing
+    asked: AskedFor
 
     @property
     def adopted(self) -> str:
@@ -87,7 +90,9 @@ def decide(
     taken: list[Action] = []
     before = ""
     for part in snapshot.parts():
-        decision = _decide(part, spec, settings, objects_of, before)
+        asked = asked_for(part, spec)
+        decision = _decide(part, asked, settings, objects_of, before)
+        decision = replace(decision, left_behind=asked.left_behind)
         own = tuple(action for action in decision.actions if action not in taken)
         taken += own
         named = decision.message if snapshot.shards == 1 else f"{part.set_name}: {decision.message}"
@@ -117,8 +122,9 @@ def _check_pods(snapshot: Snapshot) -> list[PodView]:
 
 
 def _decide(
-    snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects_of: Objects, before: str
+    snapshot: Snapshot, asked: AskedFor, settings: OperatorSettings, objects_of: Objects, before: str
 ) -> Decision:
+    spec = asked.spec
     wanted = code_of(spec)
     accepted = accepted_code(snapshot)
     known = serving_fingerprint(snapshot)
@@ -130,7 +136,8 @@ def _decide(
             outcome="Accepted",
             reason="Accepted",
             message="the image is the one that runs",
-            actions=upgrade.remove_drivers(snapshot),
+            # One whose LiveUpgrade waits for its outcome ends by itself.
+            actions=() if asked.by else upgrade.remove_drivers(snapshot),
         )
     stale = _remove([pod for pod in checks if pod.name != name], "its image is not asked about any more")
     check = _Check(
@@ -142,12 +149,13 @@ def _decide(
         known=known,
         stale=stale,
         before=before,
+        asked=asked,
     )
     noted = noted_upgrade(snapshot)
     if noted is not None and noted.code == wanted and not noted.is_told_by(check.adopted):
         return _other_code(noted, check)  # it was begun: whether its check pod is still there is no matter
     pod = next((pod for pod in checks if pod.name == name), None)
-    drivers = upgrade.remove_drivers(snapshot, upgrade.key_of(snapshot, spec, wanted))
+    drivers = upgrade.remove_drivers(snapshot, upgrade.key_of(snapshot, asked, wanted))
     if pod is None:
         made = Apply(manifest=_check_pod(name, spec, settings, objects_of), why=f"find the fingerprint of {spec.image}")
         return _waiting(check, (*stale, *drivers, made), float(settings.check_deadline_s))
@@ -198,6 +206,7 @@ def _judge_told(message: str, check: _Check) -> Decision:
         fingerprint=told,
         spellings=tuple(sorted(spellings - {told})[:SPELLINGS_MAX]),
         replicas=check.spec.replicas,
+        instead=check.asked.instead,
     )
     return _other_code(to, check)
 
@@ -205,7 +214,7 @@ def _judge_told(message: str, check: _Check) -> Decision:
 def _other_code(to: UpgradingTo, check: _Check) -> Decision:
     asked = upgrade.Asked(
         snapshot=check.snapshot,
-        spec=check.spec,
+        asked=check.asked,
         settings=check.settings,
         accepted=check.accepted,
         to=to,

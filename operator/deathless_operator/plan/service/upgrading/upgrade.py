@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.manifest import ServiceSpec
+from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, number, text
@@ -50,9 +51,11 @@ from deathless_operator.plan.service.upgrading.accepted import (
     Decision,
     Drive,
     Losses,
+    Stage,
     noted_losses,
     upgrades_to,
 )
+from deathless_operator.plan.service.upgrading.asked_for import AskedFor
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 ATTEMPTS_MAX: Final = 3
@@ -68,16 +71,21 @@ MESSAGE_MAX: Final = 1500  # characters of what a driving pod said
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the spec asks for, and what is known of it."""
+    """What is asked for, and what is known of it."""
 
     snapshot: Snapshot
-    spec: ServiceSpec
+    asked: AskedFor
     settings: OperatorSettings
     accepted: Code
     to: UpgradingTo  # what the check pod told
     known: str  # fingerprint that serves
     stale: tuple[Action, ...] = ()  # removes pods that nobody asks about any more
     before: str = ""  # what has to end in the shards before this one; empty: nothing
+
+    @property
+    def spec(self) -> ServiceSpec:
+        """The spec, with the image, the module and the policy that count."""
+        return self.asked.spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,7 @@ class Attempt:
     called_off: str = ""  # why
     ended_at: float = 0.0
     words: str = ""  # how far it is
+    prepared: bool = False  # it has tried everything, as it was asked to, and handed nothing over
 
 
 def word_of(snapshot: Snapshot) -> str:
@@ -98,11 +107,12 @@ def word_of(snapshot: Snapshot) -> str:
     return word if len(word) >= WORD_DIGITS_MIN and set(word) <= set(string.hexdigits) else ""
 
 
-def key_of(snapshot: Snapshot, spec: ServiceSpec, wanted: Code) -> str:
+def key_of(snapshot: Snapshot, asked: AskedFor, wanted: Code) -> str:
     """Give the hash of what is asked for: a refusal counts until this changes."""
     code: Json = msgspec.to_builtins(wanted, order="sorted")
     shard: list[Json] = [snapshot.shard] if snapshot.shard else []
-    return digest([code, spec.upgrade_policy, word_of(snapshot), *shard])
+    word = asked.by or word_of(snapshot)
+    return digest([code, asked.spec.upgrade_policy, word, *(["prepare"] if asked.hold else []), *shard])
 
 
 def driving_pods(snapshot: Snapshot) -> list[PodView]:
@@ -125,9 +135,36 @@ def remove_drivers(snapshot: Snapshot, key: str = "") -> tuple[Action, ...]:
     )
 
 
+class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What a driving pod says when the new code serves, as far as it is told on; see `deathless upgrade drive`."""
+
+    generation: int = 0
+    unavailable_s: float = 0.0
+    from_version: int = 0  # 0: it found the upgrade made, and measured nothing
+
+
+def outcome_of(snapshot: Snapshot) -> Outcome | None:
+    """Give what the driving pod of a shard that is upgraded said; None: none has ended well."""
+    for pod in driving_pods(snapshot):
+        found = container(pod, names.PURPOSE_UPGRADE)
+        if found is not None and found.terminated and found.exit_code == 0:
+            try:
+                told = read_json(found.message.encode("utf-8", "replace"), Outcome)
+            except msgspec.MsgspecError:
+                continue
+            if told.generation:
+                return told
+    return None
+
+
+def leads_still(snapshot: Snapshot) -> bool:
+    """Tell whether a driving pod of the shard has not ended yet, and may."""
+    return any(pod.phase not in ENDED and not _is_away(snapshot, pod) for pod in driving_pods(snapshot))
+
+
 def decide(asked: Asked) -> Decision:
     """Decide about other code: what is refused, what waits, what is begun."""
-    key = key_of(asked.snapshot, asked.spec, asked.to.code)
+    key = key_of(asked.snapshot, asked.asked, asked.to.code)
     losses = noted_losses(asked.snapshot, key)
     decision = _decide(asked, key, losses)
     return decision if decision.losses is not None or not losses.times else replace(decision, losses=losses)
@@ -254,8 +291,14 @@ def _go_on(asked: Asked, key: str, last: Attempt, has_word: bool) -> Decision:
     count, snapshot = asked.spec.replicas, asked.snapshot
     pods = replicas(snapshot)
     ordinals = range(count, count + UPGRADERS)
+    if last.prepared:
+        told = f"everything is ready, and was tried by pod {last.pod}; {asked.asked.hold}"
+        ready = _upgrading(asked, key, told, stage="Ready")
+        in_s = asked.asked.hold_s
+        return ready if in_s is None else replace(ready, requeue_s=max(1.0, min(in_s, ready.requeue_s or in_s)))
     if last.number and not last.called_off:
-        return _upgrading(asked, key, f"pod {last.pod} leads through it: {last.words}")
+        stage: Stage = "Prepares" if asked.asked.hold else "Leads"
+        return _upgrading(asked, key, f"pod {last.pod} leads through it: {last.words}", stage=stage)
     shown = [names.pod(snapshot.set_name, ordinal) for ordinal in ordinals]
     there = [pod for ordinal in ordinals if (pod := pods.get(ordinal)) is not None and pod.deleted_at is None]
     up = [pod for pod in there if _is_up(pod)]
@@ -271,6 +314,7 @@ def _go_on(asked: Asked, key: str, last: Attempt, has_word: bool) -> Decision:
         attempt=last.number + 1,
         fingerprint=asked.to.fingerprint,
         only_compatible=asked.spec.upgrade_policy == "Compatible" and not has_word,
+        prepare_only=bool(asked.asked.hold),
         upgraders=tuple(f"r{ordinal}" for ordinal in ordinals),
         shard=names.shard_label(snapshot.shard, snapshot.shards),
     )
@@ -305,6 +349,8 @@ def _last_attempt(asked: Asked, key: str) -> Attempt:
         said = (found.message.strip() if found is not None else "") or pod.phase_message or pod.phase_reason
         said = said[:MESSAGE_MAX] or "it ended without a word"
         if found is not None and found.exit_code == 0:
+            if asked.asked.hold:
+                return replace(told, prepared=True)
             deadline = ended_at + asked.settings.step_deadline_s
             if asked.snapshot.now < deadline:
                 return replace(told, words="it is made, and the replicas' word for that is awaited")
@@ -337,7 +383,7 @@ def _is_away(snapshot: Snapshot, pod: PodView) -> bool:
     return pod.deleted_at is not None or (pod.phase not in ENDED and node is not None and is_lost(node))
 
 
-def _upgrading(asked: Asked, key: str, doing: str) -> Decision:
+def _upgrading(asked: Asked, key: str, doing: str, stage: Stage = "Prepares") -> Decision:
     kept = _last_attempt(asked, key)
     return Decision(
         code=asked.accepted,
@@ -347,6 +393,7 @@ def _upgrading(asked: Asked, key: str, doing: str) -> Decision:
         actions=(*asked.stale, *_tidy(asked, key, kept.pod)),
         requeue_s=LOOK_S,
         upgrade=asked.to,
+        stage=stage,
     )
 
 
@@ -359,6 +406,7 @@ def _waiting(asked: Asked, key: str, told: str) -> Decision:
         message=f"the upgrade from {_shown(asked.accepted)} to {_shown(asked.to.code)} {told}",
         actions=(*asked.stale, *remove_drivers(asked.snapshot, key)),
         requeue_s=LOOK_S,
+        stage="Waits",
     )
 
 

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from deathless.base.config import ReplicaConfig
+from deathless.base.config import ReplicaConfig, UpgradeConfig
 from deathless.base.errors import DeathlessError, RetryLater, UpgradeCalledOff, UpgradeRefused
 from deathless.shell.net.admin_call import Access, access_of, ask
 from deathless.shell.operate.status import ReplicaView
@@ -42,6 +42,15 @@ class Driven(msgspec.Struct, rename="camel"):
     primary: str
     unavailable_s: float  # from the former primary's last word to the new one's first; 0: it was made before
     from_version: int  # 0: it was made before, and it was not looked from what
+    to_version: int
+
+
+class Prepared(msgspec.Struct, rename="camel"):
+    """What it came to where nothing was to be handed over."""
+
+    prepared: bool
+    fingerprint: str  # of the code that was tried
+    from_version: int
     to_version: int
 
 
@@ -120,16 +129,10 @@ class Drive:
 
     async def run(self) -> Driven:
         """Make it, or go on where an earlier run was stopped. Raises: UpgradeCalledOff, UpgradeRefused."""
-        config = self._config
-        described = await asyncio.to_thread(describe_code_of, config, self._environment)
-        self._check_code(described)
-        head = await self._patiently(lambda: head_of(config))
-        if head.is_of(config.directory, described):
+        described, head = await self._begun()
+        if head.is_of(self._config.directory, described):
             return await self._made(described, 0.0, 0)
-        upgrade = plan_upgrade(config, head, described)
-        self._say(f"from generation {head.cut.generation}, version {upgrade.from_version}, by {self._names()}")
-        waits = Waits(ready=max(0.0, self._deadline - time.monotonic()), poll=POLL_S)
-        lead = UpgradeLead(config, described, self._upgraders, self._tell, waits, only_compatible=self._only_compatible)
+        lead, upgrade = self._led(described, head)
         try:
             _, unavailable_s = await lead.run(upgrade)
         except UpgradeRefused:
@@ -139,6 +142,42 @@ class Drive:
                 raise _called_off(error) from error
             unavailable_s = 0.0
         return await self._made(described, unavailable_s, upgrade.from_version)
+
+    async def prepare(self) -> Driven | Prepared:
+        """Try everything, and hand nothing over; the upgraders go on. Raises: UpgradeCalledOff, UpgradeRefused."""
+        described, head = await self._begun()
+        if head.is_of(self._config.directory, described):
+            return await self._made(described, 0.0, 0)
+        lead, upgrade = self._led(described, head)
+        try:
+            await lead.prepare(upgrade)
+        except UpgradeRefused:
+            raise
+        except RetryLater as error:
+            raise _called_off(error) from error
+        interface = recorded(self._config.directory, described.fingerprint)
+        return Prepared(
+            prepared=True,
+            fingerprint=described.fingerprint.hex(),
+            from_version=upgrade.from_version,
+            to_version=interface.version if interface is not None else 0,
+        )
+
+    async def _begun(self) -> tuple[Description, Head]:
+        """Give this image's code, and the log's head. Raises: as `run`."""
+        described = await asyncio.to_thread(describe_code_of, self._config, self._environment)
+        self._check_code(described)
+        return described, await self._patiently(lambda: head_of(self._config))
+
+    def _led(self, described: Description, head: Head) -> tuple[UpgradeLead, UpgradeConfig]:
+        """Give who leads from the log's head to this code. Raises: as `run`."""
+        upgrade = plan_upgrade(self._config, head, described)
+        self._say(f"from generation {head.cut.generation}, version {upgrade.from_version}, by {self._names()}")
+        waits = Waits(ready=max(0.0, self._deadline - time.monotonic()), poll=POLL_S)
+        lead = UpgradeLead(
+            self._config, described, self._upgraders, self._tell, waits, only_compatible=self._only_compatible
+        )
+        return lead, upgrade
 
     async def _made(self, described: Description, unavailable_s: float, from_version: int) -> Driven:
         """Tell the outcome, once somebody leads."""

@@ -165,6 +165,11 @@ class UpgradeLead:
             await self._call_off(upgrade)
             raise
 
+    async def prepare(self, upgrade: UpgradeConfig) -> None:
+        """Go through the steps before the cut. One that is made meanwhile is no error. Raises: as `run`."""
+        if not await self._prepared(upgrade):
+            await self._tried(upgrade)
+
     async def is_made(self, upgrade: UpgradeConfig) -> bool:
         """Is the log of the new code by now? Raises: UpgradeCalledOff where it is of a third one."""
         head: Head = await head_of(self._config)

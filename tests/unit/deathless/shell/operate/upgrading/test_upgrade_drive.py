@@ -14,7 +14,7 @@ from deathless.base.errors import LockUnavailable, PeerUnreachable, UpgradeCalle
 from deathless.shell.net.admin_call import Access
 from deathless.shell.operate.status import ReplicaView
 from deathless.shell.operate.upgrading import upgrade_drive
-from deathless.shell.operate.upgrading.upgrade_drive import MENDS_MAX, Drive, PodUpgraders
+from deathless.shell.operate.upgrading.upgrade_drive import MENDS_MAX, Drive, Driven, PodUpgraders, Prepared
 from deathless.shell.operate.upgrading.upgrade_lead import Told
 from deathless.shell.service_code import interface_record
 from deathless.shell.service_code.fingerprint import describe
@@ -101,6 +101,10 @@ class Driving:
     async def serving(self) -> object:
         return SimpleNamespace(primary="r3")
 
+    async def prepare(self, _: object) -> None:
+        if isinstance(self.led, Exception):
+            raise self.led
+
     async def run(self, _: object) -> tuple[object, float]:
         if isinstance(self.led, Exception):
             raise self.led
@@ -123,6 +127,21 @@ def test_what_is_of_this_code_already_is_a_success_at_once(
     driving.fingerprint, driving.led = driving.described.fingerprint, AssertionError("nobody leads")
     found = asyncio.run(driving.drive.run())
     assert (found.unavailable_s, found.from_version, found.to_version) == (0.0, 0, 2)
+
+
+def test_prepared_nothing_is_handed_over_and_both_versions_are_told(
+    former_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driving = Driving(former_code, monkeypatch)
+    found = asyncio.run(driving.drive.prepare())
+    assert isinstance(found, Prepared)
+    assert (found.prepared, found.from_version, found.to_version) == (True, 1, 2)
+    assert driving.fingerprint == former_code.code.fingerprint, "the log is of the former code"
+    driving.led = PeerUnreachable("nobody serves")
+    with pytest.raises(UpgradeCalledOff, match="nobody serves"):
+        asyncio.run(driving.drive.prepare())
+    driving.fingerprint = driving.described.fingerprint
+    assert isinstance(asyncio.run(driving.drive.prepare()), Driven), "it is made already"
 
 
 @pytest.mark.parametrize("on", [True, False])

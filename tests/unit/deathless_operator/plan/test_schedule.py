@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from deathless_operator.plan.drill.schedule import ScheduleError, latest_due, next_due
+from deathless_operator.plan.schedule import ScheduleError, latest_due, next_due
 
 
 def at(text: str) -> float:

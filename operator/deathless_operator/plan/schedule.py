@@ -1,4 +1,4 @@
-"""When a drill is due: cron times as functions of `now`.
+"""When a cron expression is due, as functions of `now`: a drill, a window for an upgrade.
 
 Guarantees: of times that were missed only the latest counts; nothing reads a clock. A time zone's rules come from the
 interpreter's database: a zone that it lacks is a problem told, as is an expression that is none. Imports cronsim.
