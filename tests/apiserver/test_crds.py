@@ -13,16 +13,16 @@ import pytest
 import yaml
 from real_api_server import ROOT, RealApiServer
 
-from deathless_operator.model.names import DRILL_KIND, DRILL_PLURAL, SERVICE_PLURAL
+from deathless_operator.model.crd import DEFINITIONS
 
+PLURALS = {each.kind: each.plural for each in DEFINITIONS}
 SAMPLES = sorted(Path(ROOT, "tests/samples").glob("*/*.yaml"))
 STRICT = "fieldManager=test&fieldValidation=Strict"
 
 
 def collection(namespace: str, kind: str) -> str:
     """Path of a kind's objects."""
-    plural = DRILL_PLURAL if kind == DRILL_KIND else SERVICE_PLURAL
-    return f"/apis/deathless.dev/v1alpha1/namespaces/{namespace}/{plural}"
+    return f"/apis/deathless.dev/v1alpha1/namespaces/{namespace}/{PLURALS[kind]}"
 
 
 def apply(server: RealApiServer, namespace: str, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import yaml
 from real_api_server import RealApiServer, binaries
 from tests.unit.tools.commands import PAGES, ROOT, Line, commands
 
-from deathless_operator.cluster.kinds import DRILL, SERVICE
+from deathless_operator.cluster.kinds import SERVICE, kind_of
 
 pytestmark = pytest.mark.apiserver
 # Their manifests without an image are for one machine: a cluster asks for an image and a volume.
@@ -69,7 +69,7 @@ def specs() -> list[tuple[str, dict[str, Any]]]:
 
 
 def dry_run(server: RealApiServer, namespace: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    kind = {each.kind: each for each in (SERVICE, DRILL)}[manifest["kind"]]
+    kind = kind_of(manifest)
     path = f"{kind.path(namespace)}?dryRun=All&fieldValidation=Strict"
     answer: dict[str, Any] = json.loads(server.request("POST", path, manifest, raw=True))
     return answer
