@@ -172,7 +172,7 @@ ELSEWHERE: dict[str, str] = {
     "shell/worker/messaging.py::Messaging.answer": READ,
     "shell/worker/messaging.py::shown": READ,
     "shell/link/orders.py::LineProtocol.__init__": OURS,
-    "shell/directory/place.py::spot_of": KERNEL,
+    "shell/directory/place.py::_spot_of_opened": KERNEL,
     "shell/worker/bug_log.py::<module>": OURS,
     "execution/rehearsal/sameness.py::Sameness.__init__": LET_IN,
     "execution/rehearsal/sameness.py::_is_bug": READ,

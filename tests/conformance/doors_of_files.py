@@ -130,7 +130,7 @@ FILES = [
     ),
     Door(
         "place",
-        ("shell/directory/place.py::read_place",),
+        ("shell/directory/place.py::find_place",),
         at("place", lambda path: read_place(str(path)), parents=1),
         msgspec.json.encode(PLACE),
         json_bytes,

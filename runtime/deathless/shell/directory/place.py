@@ -26,7 +26,7 @@ import logging
 import os
 import struct
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,42 +36,70 @@ from deathless.base.storage import storage_error
 from deathless.codec.untrusted import read_json
 from deathless.core.access.place import Place, Spot, is_copy
 from deathless.core.access.place import fits as stands_at
-from deathless.shell.disk.durable import naming, sync_folder
+from deathless.shell.disk.durable import closing_file, naming, sync_folder
 from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.disk.holders import holder_of
-from deathless.shell.disk.small_files import read_small
+from deathless.shell.disk.small_files import opened_small, read_opened
 
 FILE: Final = "place"
 FOLDER: Final = "replicas"
 LENIENT: Final = frozenset({"overlay", "tmpfs"})  # local, but inodes and births come and go
 _LOG: Final = logging.getLogger("deathless.place")
-_STATX_BYTES, _STATX_ALL, _STATX_BTIME, _AT_FDCWD = 256, 0xFFF, 0x800, -100
+_STATX_BYTES, _STATX_ALL, _STATX_BTIME, _AT_EMPTY_PATH = 256, 0xFFF, 0x800, 0x1000
+
+
+class Found(NamedTuple):
+    """What a directory's file says, and where that very file stands.
+
+    Replicas that start at once replace one another's file: what one of them wrote and where the next one's stands say
+    nothing together.
+    """
+
+    place: Place
+    file: Spot
 
 
 def spot_of(path: str | os.PathLike[str]) -> Spot:
     """Give inode and birth time of a file or folder. Raises: OSError."""
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    with closing_file(descriptor, path):
+        return _spot_of_opened(descriptor)
+
+
+def _spot_of_opened(descriptor: int) -> Spot:
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
-    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_ALL, buffer):
-        return Spot(os.stat(path).st_ino, "")
+    if statx is None or statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_ALL, buffer):
+        return Spot(os.fstat(descriptor).st_ino, "")
     (mask,) = struct.unpack_from("<I", buffer, 0)
     (inode,) = struct.unpack_from("<Q", buffer, 32)
     seconds, nanoseconds = struct.unpack_from("<qI", buffer, 80)
     return Spot(inode, f"{seconds}.{nanoseconds:09d}" if mask & _STATX_BTIME else "")
 
 
-def read_place(directory: str) -> Place | None:
-    """Give what a directory's file says; None: there is none, or nothing can be made of it.
+def find_place(directory: str) -> Found | None:
+    """Give what a directory's file says and where it stands; None: there is none, or nothing can be made of it.
 
     Raises: what the storage says; then nobody knows what stands there, and nothing may be written in its place.
     """
+    path = Path(directory) / FILE
     try:
-        return read_json(read_small(Path(directory) / FILE), Place)
+        with opened_small(path) as descriptor:
+            return Found(read_json(read_opened(descriptor, path), Place), _spot_of_opened(descriptor))
     except OSError as error:
         _raise_of_storage(error)
     except msgspec.MsgspecError:
         pass
     return None
+
+
+def read_place(directory: str) -> Place | None:
+    """Give what a directory's file says; None: there is none, or nothing can be made of it.
+
+    Raises: as `find_place`.
+    """
+    found = find_place(directory)
+    return found.place if found is not None else None
 
 
 def _raise_of_storage(error: OSError) -> None:
@@ -80,13 +108,13 @@ def _raise_of_storage(error: OSError) -> None:
         raise said from error
 
 
-def fits(directory: str, place: Place) -> bool:
+def fits(directory: str, found: Found) -> bool:
     """Is this the directory in which the file was written?
 
     Raises: what the storage says.
     """
     try:
-        return stands_at(place, spot_of(Path(directory) / FILE), spot_of(Path(directory) / FOLDER))
+        return stands_at(found.place, found.file, spot_of(Path(directory) / FOLDER))
     except OSError as error:
         _raise_of_storage(error)
         return False
@@ -98,11 +126,12 @@ def check_place(directory: str, safeguards: Safeguards = ALL_SAFEGUARDS) -> None
     Raises: CopiedDirectory; what the storage says.
     """
     try:
-        place = read_place(directory)
+        found = find_place(directory)
     except PermissionRefused:  # a client's user need not be allowed to; who starts here is told by `keep_place`
         return
-    if place is None or not safeguards.check_place or fits(directory, place):
+    if found is None or not safeguards.check_place or fits(directory, found):
         return
+    place = found.place
     if not is_copy(place, os.path.realpath(directory), numbered=_counts(directory)):
         _LOG.warning("this directory may be a copy", extra={"of": place.path, "installation": place.installation})
         return
@@ -125,8 +154,8 @@ def told(place: Place) -> str:
 def at_home(place: Place) -> bool:
     """Does the directory still stand where this installation was written?"""
     try:
-        original = read_place(place.path)
-        return original is not None and original.installation == place.installation and fits(place.path, original)
+        original = find_place(place.path)
+        return original is not None and original.place.installation == place.installation and fits(place.path, original)
     except DeathlessError:
         return False
 
@@ -142,13 +171,13 @@ def keep_place(directory: str) -> None:
     Raises: CopiedDirectory; OSError.
     """
     check_place(directory)
-    place = read_place(directory)
-    if place is None:
+    found = find_place(directory)
+    if found is None:
         if (Path(directory) / FILE).exists():
             _LOG.warning("the file place can't be read and is rewritten", extra={"directory": directory})
         write_place(directory)
-    elif not fits(directory, place) or place.path != os.path.realpath(directory):
-        write_place(directory, place.installation)
+    elif not fits(directory, found) or found.place.path != os.path.realpath(directory):
+        write_place(directory, found.place.installation)
 
 
 def write_place(directory: str, installation: str = "") -> Place:

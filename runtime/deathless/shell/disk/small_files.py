@@ -12,6 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +22,11 @@ from deathless.shell.disk.durable import closing_file
 SMALL_FILE_BYTES_MAX: Final = 1 << 20
 
 
-def read_small(path: str | Path, bytes_max: int = SMALL_FILE_BYTES_MAX) -> bytes:
-    """Give a file's bytes.
+@contextmanager
+def opened_small(path: str | Path) -> Iterator[int]:
+    """Give the descriptor of a regular file, for `read_opened` and for what else is asked of the same file.
 
-    Raises: OSError with the path; EFBIG when there are more than `bytes_max` of them, EINVAL for what is no file.
+    Raises: OSError with the path; EINVAL for what is no file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe without writer would be waited for
     with closing_file(descriptor, path):
@@ -32,11 +35,28 @@ def read_small(path: str | Path, bytes_max: int = SMALL_FILE_BYTES_MAX) -> bytes
             if stat.S_ISDIR(mode):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        parts = []
-        left = bytes_max + 1
-        while left and (part := os.read(descriptor, left)):
-            parts.append(part)
-            left -= len(part)
-        if not left:
-            raise OSError(errno.EFBIG, f"more than {bytes_max} bytes", str(path))
-        return b"".join(parts)
+        yield descriptor
+
+
+def read_opened(descriptor: int, path: str | Path, bytes_max: int = SMALL_FILE_BYTES_MAX) -> bytes:
+    """Give the bytes of what `opened_small` opened at `path`.
+
+    Raises: OSError; EFBIG when there are more than `bytes_max` of them.
+    """
+    parts = []
+    left = bytes_max + 1
+    while left and (part := os.read(descriptor, left)):
+        parts.append(part)
+        left -= len(part)
+    if not left:
+        raise OSError(errno.EFBIG, f"more than {bytes_max} bytes", str(path))
+    return b"".join(parts)
+
+
+def read_small(path: str | Path, bytes_max: int = SMALL_FILE_BYTES_MAX) -> bytes:
+    """Give a file's bytes.
+
+    Raises: OSError with the path; EFBIG when there are more than `bytes_max` of them, EINVAL for what is no file.
+    """
+    with opened_small(path) as descriptor:
+        return read_opened(descriptor, path, bytes_max)

@@ -26,7 +26,7 @@ from deathless.engine.log.overview import newest_opening
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.directory.adopted import read_adoption, write_adoption
 from deathless.shell.directory.identity import Identity, read_identities, write_identity
-from deathless.shell.directory.place import at_home, check_place, fits, read_place, write_place
+from deathless.shell.directory.place import at_home, check_place, find_place, fits, read_place, write_place
 from deathless.shell.directory.service_record import FILE as COPY
 from deathless.shell.directory.service_record import keep_copy, read_copy
 from deathless.shell.disk.filesystem import RealFileSystem
@@ -75,9 +75,10 @@ def look_moved(config: ReplicaConfig) -> list[Difference]:
     directory still stands.
     """
     refuse_while_running(config.directory)
-    place = read_place(config.directory)
-    if place is None or fits(config.directory, place):
+    found = find_place(config.directory)
+    if found is None or fits(config.directory, found):
         raise InvalidArgument(f"{config.directory} is not a copy: there is nothing to adopt")
+    place = found.place
     if place.path != os.path.realpath(config.directory) and at_home(place):
         raise InvalidArgument(
             f"{place.path} still exists: this directory was copied, not moved",

@@ -15,9 +15,19 @@ import pytest
 
 from deathless.base.errors import CopiedDirectory
 from deathless.base.safeguards import Safeguards
+from deathless.core.access.place import Place
 from deathless.shell.directory import place
 from deathless.shell.directory.members import Member, read_members, write_member
-from deathless.shell.directory.place import FILE, check_place, fits, keep_place, read_place, spot_of, write_place
+from deathless.shell.directory.place import (
+    FILE,
+    check_place,
+    find_place,
+    fits,
+    keep_place,
+    read_place,
+    spot_of,
+    write_place,
+)
 
 pytestmark = pytest.mark.usefixtures("counting")
 
@@ -83,7 +93,7 @@ def test_a_backup_put_back_in_place_is_the_witnesses_business(original: Path) ->
     shutil.copytree(copy, original)
     check_place(str(original))
     place.keep_place(str(original))
-    found = place.read_place(str(original))
+    found = place.find_place(str(original))
     assert found is not None
     assert place.fits(str(original), found), "its own copies are told again"
 
@@ -119,7 +129,7 @@ def test_a_file_that_cannot_be_read_is_written_anew(original: Path, text: str) -
     (original / FILE).write_text(text)
     check_place(str(original))
     keep_place(str(original))
-    found = read_place(str(original))
+    found = find_place(str(original))
     assert found is not None
     assert fits(str(original), found)
 
@@ -133,16 +143,16 @@ def test_a_file_system_that_numbers_as_it_likes_only_warns(
     monkeypatch.setattr(place, "filesystem_type", lambda _path: kind)
     check_place(str(copy))
     keep_place(str(copy))
-    found = read_place(str(copy))
+    found = find_place(str(copy))
     assert found is not None
     assert fits(str(copy), found), "it fits from now on"
 
 
 def test_a_file_system_without_births_is_judged_by_inodes(original: Path) -> None:
-    found = read_place(str(original))
+    found = find_place(str(original))
     assert found is not None
-    bare = msgspec.structs.replace(found, file=msgspec.structs.replace(found.file, birth=""))
-    assert fits(str(original), bare)
+    bare = msgspec.structs.replace(found.place, file=msgspec.structs.replace(found.place.file, birth=""))
+    assert fits(str(original), found._replace(place=bare))
 
 
 def test_a_kernel_without_statx_gives_the_inode(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +162,28 @@ def test_a_kernel_without_statx_gives_the_inode(original: Path, monkeypatch: pyt
 
 
 def test_a_folder_that_lacks_its_replicas_does_not_fit(original: Path) -> None:
-    found = read_place(str(original))
+    found = find_place(str(original))
     assert found is not None
     shutil.rmtree(original / "replicas")
     assert not fits(str(original), found)
+
+
+def test_a_file_that_another_replica_replaces_meanwhile_is_judged_as_it_was_read(
+    original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas that see the directory through mounts of their own start at once, and a client looks."""
+    seen = original.parent / "seen"
+    seen.symlink_to(original)
+    real = place.read_json
+
+    def replaced(data: bytes, kind: type[Place]) -> Place:
+        read = real(data, kind)
+        write_place(str(original))
+        return read
+
+    monkeypatch.setattr(place, "read_json", replaced)
+    monkeypatch.setattr(os.path, "realpath", lambda _path: str(seen))
+    check_place(str(seen))
 
 
 def test_addresses_in_a_copy_are_not_read(original: Path) -> None:
