@@ -37,7 +37,10 @@ LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
+# Compiled here because an environment may forbid Python to do so at first use (PYTHONDONTWRITEBYTECODE): each process of a
+# replica would then compile all it imports, which takes three times as long as the rest of its start.
 install: $(VENV)/.installed ## Build .venv from the locked requirements (done once, by itself)
+	@$(BIN)/python -m compileall -q runtime operator
 
 $(VENV)/.created:
 	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
