@@ -48,6 +48,7 @@ FILES: Final = {
     "clocks": "tests/sim/test_clocks.py",
     "clocks_apart": "tests/unit/deathless_operator/plan/test_clocks_apart.py",
     "asked_for": "tests/unit/deathless_operator/plan/service/upgrading/test_asked_for.py",
+    "ramp": "tests/unit/deathless_operator/plan/service/upgrading/test_ramp.py",
     "drill_budget": "tests/unit/deathless_operator/plan/drill/test_budget.py",
     "drill_outcome": "tests/unit/deathless_operator/plan/drill/test_outcome.py",
     "due_times": "tests/unit/deathless/execution/test_due_times.py",
@@ -362,6 +363,13 @@ OTHERS: Final = (
         Clock.WALL,
         "a window opens at a time of day",
         ("asked_for:test_it_waits_for_its_window_with_everything_ready",),
+    ),
+    Limit(
+        "operator/deathless_operator/model/live_upgrade.py",
+        ("RampStep.hold_seconds",),
+        Clock.WALL,
+        "the operator's clock, from a time in the status: a jump makes a hold longer or shorter, and costs no safety",
+        ("ramp:test_the_next_shards_wait_until_those_before_have_served_for_as_long_as_the_step_says",),
     ),
     Limit(
         "operator/deathless_operator/model/live_upgrade.py",

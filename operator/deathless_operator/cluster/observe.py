@@ -31,6 +31,7 @@ from deathless_operator.cluster.kinds import (
     CLUSTER_ISSUER,
     CONFIG_MAP,
     CORE_EVENT,
+    DRILL,
     ISSUER,
     KUBE_SERVICE,
     LIVE_UPGRADE,
@@ -55,8 +56,10 @@ from deathless_operator.cluster.trust import (
     secret_facts,
 )
 from deathless_operator.model import names
+from deathless_operator.model.drill import DrillResource
 from deathless_operator.model.live_upgrade import LiveUpgradeResource
 from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.drill.reading import read_drill
 from deathless_operator.plan.service import erasure, reading
 from deathless_operator.plan.service.access import copies, store_mark, with_users
 from deathless_operator.plan.service.pods import ordinal_of
@@ -107,6 +110,7 @@ class Belongings:
     unread: tuple[Failure, ...]  # kinds that may not be read
     hidden: tuple[Failure, ...]  # single objects that may not be looked at
     live_upgrades: tuple[LiveUpgradeResource, ...]
+    drills: tuple[DrillResource, ...]  # those that a ramp of these names
 
 
 class Observer:
@@ -178,6 +182,7 @@ class Observer:
             pods=views,
             nodes=nodes,
             live_upgrades=belongings.live_upgrades,
+            drills=belongings.drills,
             claim=claim,
             certificates=tuple(certificate_facts(each) for each in secrets if _name(each) in certificates),
             authority=self._trust.facts(),
@@ -222,6 +227,13 @@ class Observer:
         raw = await self._api.list(LIVE_UPGRADE, namespace)
         found = [each for each in map(reading.read_live_upgrade, raw) if each.service == name]
         return tuple(sorted(found, key=lambda each: (each.created_at, each.name)))
+
+    async def _drills(self, namespace: str, upgrades: Iterable[LiveUpgradeResource]) -> tuple[DrillResource, ...]:
+        """Return the drills that ramps of upgrades wait for, those that exist."""
+        steps = (step for each in upgrades if each.spec is not None for step in each.spec.ramp)
+        wanted = sorted({step.drill for step in steps if step.drill})
+        found = await asyncio.gather(*(self._api.find(DRILL, namespace, each) for each in wanted))
+        return tuple(read_drill(each) for each in found if each is not None)
 
     async def observe_remains(self, namespace: str, name: str) -> Remains | None:
         """Return what is left of a service that is gone; None: nothing that is to be erased.
@@ -292,6 +304,7 @@ class Observer:
             unread=tuple(unread),
             hidden=tuple(hidden),
             live_upgrades=live_upgrades,
+            drills=await self._drills(namespace, live_upgrades),
         )
         self._memory.keep(key, mark, about, found)
         return found

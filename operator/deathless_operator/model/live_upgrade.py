@@ -9,6 +9,7 @@ Guarantees: typed spec and status, from which the CRD is generated; what one fie
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Final, Literal, get_args
 
 import msgspec
@@ -28,6 +29,7 @@ Phase = Literal[
     "Preparing",
     "Ready",
     "Upgrading",
+    "Ramping",
     "Succeeded",
     "Refused",
     "Aborting",
@@ -74,6 +76,26 @@ class Window(Part, frozen=True):
     time_zone: Annotated[Annotated[str, Meta(max_length=64)], told("Time zone of the schedule; if empty, UTC.")] = ""
 
 
+class RampStep(Part, frozen=True):
+    """Shards that are upgraded together, and what has to be seen before the next ones are."""
+
+    shards: Annotated[
+        Annotated[int, Meta(ge=1, le=SHARDS_MAX)],
+        told("How many shards, counted from shard 0, run the new code once this step is done."),
+    ]
+    hold_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=604800)],
+        told("How long these shards serve with the new code before the next ones are upgraded."),
+    ] = 600
+    drill: Annotated[
+        Annotated[str, Meta(max_length=253)],
+        told(
+            "A FailoverDrill of the service: the next shards wait until a run of it that began after this step was "
+            "done has passed. When empty, none is waited for."
+        ),
+    ] = ""
+
+
 class LiveUpgradeSpec(Part, frozen=True):
     """Which service is upgraded to which code, and when."""
 
@@ -94,6 +116,14 @@ class LiveUpgradeSpec(Part, frozen=True):
     window: Annotated[
         Window | None, told("When the service may be handed over to the new code; when absent, at any time.")
     ] = None
+    ramp: Annotated[
+        tuple[RampStep, ...],
+        Meta(max_length=16),
+        told(
+            "Where the upgrade stops between two shards. Shards behind the last step are upgraded once it is over. "
+            "When empty, each shard is upgraded as soon as the one before it is whole."
+        ),
+    ] = ()
 
 
 class ShardUpgrade(StatusPart, frozen=True):
@@ -107,6 +137,7 @@ class ShardUpgrade(StatusPart, frozen=True):
         Annotated[float, Meta(ge=0)] | None,
         told("From the former code's last answer to the new code's first; absent when nobody measured it."),
     ] = None
+    completion_time: Annotated[Time, told("Since when it runs the code that is asked for.")] = ""
 
 
 class CodeStatus(StatusPart, frozen=True):
@@ -123,8 +154,8 @@ class LiveUpgradeStatus(StatusPart, frozen=True):
     phase: Annotated[
         Phase,
         told(
-            "Pending, Checking, Preparing, Ready, Upgrading, then Succeeded, Refused or Aborted; BackingOut, then "
-            "BackedOut."
+            "Pending, Checking, Preparing, Ready, Upgrading, Ramping (some shards run the new code, and the next ones "
+            "wait), then Succeeded, Refused or Aborted; BackingOut, then BackedOut."
         ),
     ] = ""
     reason: Annotated[str, Meta(max_length=128), told("Why, in one word.")] = ""
@@ -158,6 +189,10 @@ class LiveUpgradeResource(msgspec.Struct, frozen=True, kw_only=True):
 
 def live_upgrade_problems(spec: LiveUpgradeSpec) -> list[str]:
     """Find what contradicts itself; the CRD's rules refuse the same."""
+    found = []
     if spec.window is not None and len(spec.window.schedule.split(" ")) != 5:
-        return ["spec.window.schedule has five fields, with one space between: minute hour day month weekday"]
-    return []
+        found.append("spec.window.schedule has five fields, with one space between: minute hour day month weekday")
+    counts = [step.shards for step in spec.ramp]
+    if any(later <= earlier for earlier, later in pairwise(counts)):
+        found.append("spec.ramp: shards of each step must be more than those of the step before it")
+    return found

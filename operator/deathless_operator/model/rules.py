@@ -341,4 +341,13 @@ LIVE_UPGRADE_RULES: Final = (
         rule="self.schedule.matches('^[^ ]+( [^ ]+){4}$')",
         message="schedule has five fields, with one space between: minute hour day month weekday",
     ),
+    Rule(
+        name="upgrade-ramp-ascends",
+        where="spec",
+        rule=(
+            "!has(self.ramp) || (self.ramp.map(step, step.shards).isSorted() && "
+            "self.ramp.all(step, self.ramp.exists_one(other, other.shards == step.shards)))"
+        ),
+        message="ramp: shards of each step must be more than those of the step before it",
+    ),
 )

@@ -33,6 +33,8 @@ def test_defaults_ask_for_the_upgrade_at_any_time() -> None:
         ({"window": {"schedule": "99 2 * * *"}}, "99 2 * * *"),
         ({"window": {"schedule": "0 2 * * *", "timeZone": "Mars/Base"}}, "Mars/Base"),
         ({"window": {"schedule": "0 2 * * *", "durationSeconds": 5}}, "spec.window.durationSeconds"),
+        ({"ramp": [{"shards": 2}, {"shards": 2}]}, "spec.ramp: shards of each step"),
+        ({"ramp": [{"shards": 0}]}, "spec.ramp[0].shards"),
         ({"colour": "red"}, "spec"),
     ],
 )

@@ -32,6 +32,7 @@ from deathless_operator.plan.actions import (
     lacking,
     target,
 )
+from deathless_operator.plan.drill.reading import read_drill
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.service.plan import Plan, make_plan
 from deathless_operator.plan.service.reading import (
@@ -112,6 +113,7 @@ class World:
     calls_off: int = 0  # so many upgrades are called off
     safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
     live_upgrades: dict[str, Raw] = field(default_factory=dict)
+    drills: dict[str, Raw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for index in range(4):
@@ -155,6 +157,7 @@ class World:
             pods=tuple(read_pod(copied(found)) for found in self.pods.values()),
             nodes=tuple(read_node(found) for found in self.nodes.values()),
             live_upgrades=tuple(read_live_upgrade(copied(found)) for found in self.live_upgrades.values()),
+            drills=tuple(read_drill(copied(found)) for found in self.drills.values()),
             claim=read_claim(wanted) if wanted else None,
             certificates=tuple(self.certificates.values()),
             authority=self.authority,

@@ -37,8 +37,8 @@ REFUSED: Final = (OTHER_CODE, GENERATION_ENDED)
 """What a replica says whose code the log is not of any more."""
 LOSSES_DIGITS_MAX: Final = 6
 Outcome = Literal["Accepted", "Checking", "Refused", "Unanswered", "Upgrading", "CalledOff"]
-Stage = Literal["", "Waits", "Prepares", "Ready", "Leads"]
-"""How far an upgrade is: it waits to begin, pods start and try, it waits for a word, the service is handed over."""
+Stage = Literal["", "Waits", "Ramps", "Prepares", "Ready", "Leads"]
+"""How far an upgrade is: it waits to begin, for the ramp, pods start and try, it waits for a word, is handed over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

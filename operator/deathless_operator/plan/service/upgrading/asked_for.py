@@ -26,6 +26,7 @@ from deathless_operator.plan.schedule import latest_due, next_due
 from deathless_operator.plan.service.objects import mark_of
 from deathless_operator.plan.service.reading import show_time
 from deathless_operator.plan.service.upgrading.accepted import accepted_code, left_behind
+from deathless_operator.plan.service.upgrading.ramp import gate_of
 from deathless_operator.plan.snapshot import Snapshot
 
 MAY_GO_BACK: Final = ("Succeeded", "Refused", "Aborted", "BackingOut")
@@ -41,6 +42,7 @@ class AskedFor:
     by: str = ""  # uid of the LiveUpgrade that asks, with its direction; empty: the spec does
     hold: str = ""  # why nothing is handed over yet; empty: it may be
     hold_s: float | None = None  # after this it may be; None: that is not a matter of time
+    gate: str = ""  # why the shard's turn in the ramp has not come; empty: it has
     left_behind: str = ""  # mark of the spec's code, where that is no order
 
     @property
@@ -65,6 +67,7 @@ def asked_for(snapshot: Snapshot, spec: ServiceSpec) -> AskedFor:
             by=f"{found.uid} back" if back else found.uid,
             hold=hold,
             hold_s=hold_s,
+            gate="" if back else gate_of(snapshot, found),
             left_behind=behind,
         )
     accepted = accepted_code(snapshot)

@@ -5,6 +5,7 @@
     Preparing    pods of the new code start, follow the log and try the migration
     Ready        all that was tried; the service is handed over once its action and its window let it
     Upgrading    the service is handed over
+    Ramping      some shards run the new code, and the next ones wait for the step of the ramp
     Succeeded    the new code serves on every shard, and is the accepted one
     Refused      something does not fit; the message says what, and nothing is tried again
     Aborting, Aborted, BackingOut, BackedOut    on request
@@ -55,6 +56,7 @@ FOR_GOOD: Final = "UpgradeRefused"
 STAGES: Final[dict[Stage, Phase]] = {
     "": "Upgrading",
     "Waits": "Pending",
+    "Ramps": "Ramping",
     "Prepares": "Preparing",
     "Ready": "Ready",
     "Leads": "Upgrading",
@@ -139,10 +141,11 @@ def _current(
 ) -> UpgradeTold:
     status = resource.status
     parts = snapshot.parts()
+    now = show_time(snapshot.now)
     if status.former is None:
         former = next((each for part in parts if (each := _former(part, resource, spec)) is not None), None)
         status = msgspec.structs.replace(status, former=former)
-    status = msgspec.structs.replace(status, shards=_shards(parts, spec, resource, decisions))
+    status = msgspec.structs.replace(status, shards=_shards(parts, spec, resource, decisions, now))
     measured = [each.unavailable_seconds for each in status.shards if each.unavailable_seconds is not None]
     status = msgspec.structs.replace(status, unavailable_seconds=max(measured, default=None))
     if calls_off(resource):
@@ -212,7 +215,11 @@ def _called_off(parts: Sequence[Snapshot], resource: LiveUpgradeResource, spec: 
 
 
 def _shards(
-    parts: Sequence[Snapshot], spec: ServiceSpec, resource: LiveUpgradeResource, decisions: Sequence[Decision]
+    parts: Sequence[Snapshot],
+    spec: ServiceSpec,
+    resource: LiveUpgradeResource,
+    decisions: Sequence[Decision],
+    now: str,
 ) -> tuple[ShardUpgrade, ...]:
     """Tell of each shard how far it is."""
     known = {each.shard: each for each in resource.status.shards}
@@ -230,6 +237,7 @@ def _shards(
                 message=decision.message[:MESSAGE_MAX],
                 generation=outcome.generation if outcome is not None else before.generation,
                 unavailable_seconds=measured if measured is not None else before.unavailable_seconds,
+                completion_time=(before.completion_time or now) if _is_done(part, code, decision) else "",
             )
         )
     return tuple(found)
@@ -239,7 +247,7 @@ def _told(resource: LiveUpgradeResource, found: _Found, status: LiveUpgradeStatu
     """Write down what was found, and tell an event where the phase is another one."""
     before, message = resource.status, found.message[:MESSAGE_MAX]
     now = show_time(at)
-    begun = found.phase in ("Preparing", "Ready", "Upgrading", "BackingOut")
+    begun = found.phase in ("Preparing", "Ready", "Upgrading", "Ramping", "BackingOut")
     status = msgspec.structs.replace(
         status,
         observed_generation=resource.generation,
@@ -260,7 +268,7 @@ def _told(resource: LiveUpgradeResource, found: _Found, status: LiveUpgradeStatu
 def _conditions(resource: LiveUpgradeResource, found: _Found, now: str) -> tuple[Condition, ...]:
     ended = found.phase in ENDED
     succeeded: ConditionStatus = "True" if found.phase == "Succeeded" else "False" if ended else "Unknown"
-    ready: ConditionStatus = "True" if found.phase in ("Ready", "Upgrading", "Succeeded") else "False"
+    ready: ConditionStatus = "True" if found.phase in ("Ready", "Upgrading", "Ramping", "Succeeded") else "False"
     moves = not ended and found.phase != "Pending"
     progressing: ConditionStatus = "True" if moves else "False"
     known = {each.type: each for each in resource.status.conditions}

@@ -5,7 +5,7 @@
     the driving pod was refused        refused, until code, policy or word change, or somebody deletes that pod
     it was called off                  the accepted code's template again; tried again later, three times in all
     the service is in motion           waited for: a roll, a lost node, upgraders of before, a pod that adopts; of
-                                       several shards, those before this one
+                                       several shards, those before this one, and the step of the ramp
     else                               upgrading: the new code's template, two pods more, and a driving pod
 
     while upgrading: a replica of the accepted code was made anew, or the spec has another number of replicas
@@ -196,7 +196,11 @@ def _decide(asked: Asked, key: str, losses: Losses) -> Decision:
     if again_s > 0:
         told = f"{last.called_off}. Attempt {last.number} of {ATTEMPTS_MAX}; it is tried again automatically"
         return _call_off(asked, key, told, again_s)
-    if not begun and (why := asked.before or in_motion(snapshot, spec.replicas)):
+    if not begun and asked.before:
+        return _waiting(asked, key, f"begins after {asked.before}")
+    if not begun and asked.asked.gate:
+        return _waiting(asked, key, f"waits: {asked.asked.gate}", stage="Ramps")
+    if not begun and (why := in_motion(snapshot, spec.replicas)):
         return _waiting(asked, key, f"begins after {why}")
     return _go_on(asked, key, last, has_word) if begun else _begin(asked, key)
 
@@ -397,7 +401,7 @@ def _upgrading(asked: Asked, key: str, doing: str, stage: Stage = "Prepares") ->
     )
 
 
-def _waiting(asked: Asked, key: str, told: str) -> Decision:
+def _waiting(asked: Asked, key: str, told: str, stage: Stage = "Waits") -> Decision:
     """The accepted code goes on as it is, until what is under way has ended."""
     return Decision(
         code=asked.accepted,
@@ -406,7 +410,7 @@ def _waiting(asked: Asked, key: str, told: str) -> Decision:
         message=f"the upgrade from {_shown(asked.accepted)} to {_shown(asked.to.code)} {told}",
         actions=(*asked.stale, *remove_drivers(asked.snapshot, key)),
         requeue_s=LOOK_S,
-        stage="Waits",
+        stage=stage,
     )
 
 

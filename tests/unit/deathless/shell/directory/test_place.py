@@ -15,6 +15,7 @@ import pytest
 
 from deathless.base.errors import CopiedDirectory
 from deathless.base.safeguards import Safeguards
+from deathless.codec.untrusted import read_json
 from deathless.core.access.place import Place
 from deathless.shell.directory import place
 from deathless.shell.directory.members import Member, read_members, write_member
@@ -174,10 +175,9 @@ def test_a_file_that_another_replica_replaces_meanwhile_is_judged_as_it_was_read
     """Replicas that see the directory through mounts of their own start at once, and a client looks."""
     seen = original.parent / "seen"
     seen.symlink_to(original)
-    real = place.read_json
 
     def replaced(data: bytes, kind: type[Place]) -> Place:
-        read = real(data, kind)
+        read = read_json(data, kind)
         write_place(str(original))
         return read
 
