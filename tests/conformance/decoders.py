@@ -109,6 +109,8 @@ ELSEWHERE: dict[str, str] = {
     "deathless_operator/plan/service/access.py::_is_former_store": READ,
     "deathless_operator/plan/drill/reading.py::_read_spec": TREE,
     "deathless_operator/plan/drill/reading.py::_read_status": TREE,
+    "deathless_operator/plan/log_runs/reading.py::_read_spec": TREE,
+    "deathless_operator/plan/log_runs/reading.py::_read_status": TREE,
     "deathless_operator/plan/service/reading.py::_read_upgrade_spec": TREE,
     "deathless_operator/plan/service/reading.py::read_live_upgrade": TREE,
     "deathless_operator/plan/service/upgrading/accepted.py::_besides": READ,
