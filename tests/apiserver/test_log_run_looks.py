@@ -13,7 +13,7 @@ from tests.unit.deathless_operator.plan.plan_world import World
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.carry_out import Performer
 from deathless_operator.cluster.events import Recorder
-from deathless_operator.cluster.kinds import POD, REPLAY, SERVICE, STATEFUL_SET
+from deathless_operator.cluster.kinds import POD, REHEARSAL, REPLAY, SERVICE, STATEFUL_SET
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.observe_log_run import LogRunKind, LogRunObserver
 from deathless_operator.cluster.trust import Trust
@@ -21,11 +21,13 @@ from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile_log_run import LogRunReconciler
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.log_runs.reading import read_replay
+from deathless_operator.plan.log_runs.reading import read_rehearsal, read_replay
+from deathless_operator.plan.log_runs.rehearsals import REHEARSAL as REHEARSAL_TOOL
 from deathless_operator.plan.log_runs.replays import REPLAY as REPLAY_TOOL
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 REPLAYS = LogRunKind(kind=REPLAY, tool=REPLAY_TOOL, read=read_replay)
+REHEARSALS = LogRunKind(kind=REHEARSAL, tool=REHEARSAL_TOOL, read=read_rehearsal)
 
 
 @asynccontextmanager
@@ -107,3 +109,19 @@ async def test_replay_is_run_told_and_deleted(api_server: RealApiServer, namespa
         assert status["result"]["firstDifference"]["handler"] == "deposit"
         await look(reconciler, REPLAY.kind, namespace)
         assert await api.find(REPLAY, namespace, "again") is None, "its time is over"
+
+
+async def test_rehearsal_runs_two_images_and_tells_its_verdict(api_server: RealApiServer, namespace: str) -> None:
+    make_service(api_server, namespace)
+    make_run(api_server, namespace, REHEARSALS, image="bank:2", messages=100)
+    async with looking(api_server, namespace, REHEARSALS) as (reconciler, api):
+        await look(reconciler, REHEARSAL.kind, namespace)
+        pod = await api.get(POD, namespace, "again-rehearsal")
+        assert [each["image"] for each in pod["spec"]["initContainers"]] == ["bank:1"]
+        assert [each["image"] for each in pod["spec"]["containers"]] == ["bank:2"]
+        word = '{"passed":false,"messages":6,"differences":[{"kind":"ReplyDiffers","handler":"deposit","count":3}]}'
+        end_pod(api_server, namespace, "rehearsal", 78, word)
+        await look(reconciler, REHEARSAL.kind, namespace)
+        status = await told(api, REHEARSALS, namespace)
+        assert (status["phase"], status["verdict"], status["reason"]) == ("Failed", "Failed", "CodeDiffers")
+        assert status["result"]["differences"][0]["count"] == 3

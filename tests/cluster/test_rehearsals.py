@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.cluster.installed import CALM, LEDGER_IMAGE, Lab, Ledger
+from tests.cluster.installed import CALM, LEDGER_IMAGE, OTHER_IMAGE, Lab, Ledger
 from tests.cluster.under_load import called, uids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -39,4 +39,22 @@ def test_log_of_a_service_under_load_gives_what_it_gave(cluster: Lab) -> None:
         assert (told["phase"], told["reason"]) == ("Succeeded", "Replayed"), told
         assert told["result"]["messages"] > 0
         assert told["image"] == LEDGER_IMAGE
+        assert uids(ledger) == before, "no pod that serves was touched"
+
+
+def test_log_is_run_by_the_image_that_serves_and_by_another_one(cluster: Lab) -> None:
+    with Ledger(cluster, "rehearsed", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:
+            callers.wait_more()
+            before = uids(ledger)
+            make(ledger, "Rehearsal", "same", image=LEDGER_IMAGE)
+            make(ledger, "Rehearsal", "other", image=OTHER_IMAGE)
+            same, other = status(ledger, "rehearsal", "same"), status(ledger, "rehearsal", "other")
+            callers.wait_more()
+        assert (same["phase"], same["verdict"]) == ("Succeeded", "Passed"), same
+        assert same["result"]["sameCode"] is True
+        assert same["result"]["messages"] > 0
+        assert other["verdict"] in ("Passed", "Failed"), other
+        assert other["result"]["messages"] > 0
+        assert other["image"] == LEDGER_IMAGE, "the code that serves is still the former one"
         assert uids(ledger) == before, "no pod that serves was touched"

@@ -28,7 +28,7 @@ from deathless_operator.cluster.carry_out import Performer
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import ApiRefused, ApiUnreachable
 from deathless_operator.cluster.events import Recorder
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, REPLAY, SERVICE, Kind
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, REHEARSAL, REPLAY, SERVICE, Kind
 from deathless_operator.cluster.lease import Election, LeaseTimes
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.observe_drill import DrillObserver
@@ -43,7 +43,8 @@ from deathless_operator.handlers.watches import NodeTable, make_registry, make_s
 from deathless_operator.handlers.work_queue import WorkQueue
 from deathless_operator.handlers.workers import WORKERS, Workers
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.log_runs.reading import read_replay
+from deathless_operator.plan.log_runs.reading import read_rehearsal, read_replay
+from deathless_operator.plan.log_runs.rehearsals import REHEARSAL as REHEARSAL_TOOL
 from deathless_operator.plan.log_runs.replays import REPLAY as REPLAY_TOOL
 
 DRAIN_S = 8.0
@@ -51,7 +52,7 @@ MAINTAIN_S = 15.0  # who takes an authority away waits no longer than this
 RETRY_S = 3.0
 LEASE_PATIENCE_S = 1.0
 ALWAYS = (SERVICE, DRILL)  # nothing is done before these are served
-LATER = (LIVE_UPGRADE, REPLAY)
+LATER = (LIVE_UPGRADE, REPLAY, REHEARSAL)
 """Kinds of later releases: an operator that is upgraded before its CRDs goes on with those that are served."""
 TOLD_WITH_SERVICE = (LIVE_UPGRADE,)  # no key of the queue: one is told about with its service
 LATER_S = 60.0
@@ -221,6 +222,7 @@ class Operator:
             metrics=self.metrics,
         )
         replays = LogRunKind(kind=REPLAY, tool=REPLAY_TOOL, read=read_replay)
+        rehearsals = LogRunKind(kind=REHEARSAL, tool=REHEARSAL_TOOL, read=read_rehearsal)
         runs = {
             each.kind.kind: LogRunReconciler(
                 observer=LogRunObserver(api, observer, each),
@@ -230,7 +232,7 @@ class Operator:
                 settings=settings,
                 metrics=self.metrics,
             )
-            for each in (replays,)
+            for each in (replays, rehearsals)
         }
         return {SERVICE.kind: service, DRILL.kind: drill, **runs}
 

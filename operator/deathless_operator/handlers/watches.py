@@ -30,6 +30,7 @@ from deathless_operator.cluster.kinds import (
     LIVE_UPGRADE,
     NODE,
     POD,
+    REHEARSAL,
     REPLAY,
     SERVICE,
     STATEFUL_SET,
@@ -45,7 +46,7 @@ SETTLE_OWNED_S = 0.2  # a takeover is a dozen of them, and the processor that lo
 REQUEST_TIMEOUT_S = 30.0
 READ_ALWAYS = (POD, STATEFUL_SET)  # of what is ours: at every look, so there is nothing to forget
 OWNED = (*READ_ALWAYS, *BELONGINGS)
-LOG_RUNS = {REPLAY.kind}
+LOG_RUNS = {REPLAY.kind, REHEARSAL.kind}
 OURS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
 
 Enqueue = Callable[[Key, float], None]

@@ -19,6 +19,8 @@ LIVE_UPGRADE_KIND: Final = "LiveUpgrade"
 LIVE_UPGRADE_PLURAL: Final = "liveupgrades"
 REPLAY_KIND: Final = "Replay"
 REPLAY_PLURAL: Final = "replays"
+REHEARSAL_KIND: Final = "Rehearsal"
+REHEARSAL_PLURAL: Final = "rehearsals"
 FIELD_MANAGER: Final = "deathless-operator"
 
 # Labels.
@@ -31,7 +33,7 @@ LABEL_SHARD: Final = f"{GROUP}/shard"  # on pods of a service with several shard
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
-LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | upgrade | drill | erase | adopt | replay; replicas: none
+LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check, upgrade, drill, erase, adopt, replay or rehearsal
 ROLE_PRIMARY: Final = "primary"
 SERVING: Final = "true"
 
@@ -77,6 +79,7 @@ PURPOSE_ERASE: Final = "erase"
 PURPOSE_ADOPT: Final = "adopt"
 PURPOSE_UPGRADE: Final = "upgrade"
 PURPOSE_REPLAY: Final = "replay"
+PURPOSE_REHEARSAL: Final = "rehearsal"
 
 # Ports.
 CLIENT_PORT: Final = 7401

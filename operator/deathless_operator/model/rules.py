@@ -358,3 +358,4 @@ REPLAY_RULES: Final = (
         message="toLsn must not be below fromLsn",
     ),
 )
+REHEARSAL_RULES: Final = (_as_it_was("rehearsal-fixed", "Rehearsal"),)

@@ -2,6 +2,7 @@
 
     adopt, upgrade     `whole`: mounts and credentials of a replica, since they write, or speak to replicas
     replay, rehearsal  `reading`: settings, the log read-only, the lock store's credentials, what the spec itself mounts
+    former             `reading` with `READ_ALONE`: the same without credentials
 
 The lock store is needed for reading as well: it holds the place where the log ends, and the seeds of the service.
 
@@ -28,6 +29,8 @@ LOG: Final = "deathless-log"
 RUN: Final = "deathless-run"
 READ: Final = ("deathless-config", LOG, RUN, "deathless-lock-tls", "deathless-lock-user")
 """Of the volumes of ours, those of a tool that only reads."""
+READ_ALONE: Final = READ[:3]
+"""Of these, those of one that needs no lock store: it is told what to read."""
 
 
 def template_of(stateful_set: Mapping[str, Json]) -> JsonObject:
@@ -60,13 +63,23 @@ def whole(template: JsonObject, name: str, words: Sequence[str], image: str = ""
     return program | ({"image": image} if image else {})
 
 
-def reading(template: JsonObject, name: str, words: Sequence[str], image: str = "") -> JsonObject:
-    """Give the container of a tool that reads the log and changes nothing; arguments as for `whole`."""
+def reading(
+    template: JsonObject, name: str, words: Sequence[str], image: str = "", *, only: Sequence[str] = READ
+) -> JsonObject:
+    """Give the container of a tool that reads the log and changes nothing.
+
+    Args:
+        template: see `whole`, as for the next three.
+        name: of the container.
+        words: of the command.
+        image: instead of the template's.
+        only: of the volumes of ours, those that it mounts.
+    """
     program = whole(template, name, words, image)
     mounts: list[Json] = []
     for mount in objects(program, "volumeMounts"):
         volume = str(mount["name"])
-        if volume in READ or not volume.startswith(OURS):
+        if volume in only or not volume.startswith(OURS):
             mounts.append(mount | {"readOnly": True} if volume == LOG else mount)
     program["volumeMounts"] = mounts
     if image:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from deathless.base.schema_check import find_problems, show_path
+from deathless_operator.model.rehearsal import RehearsalResource, RehearsalSpec, RehearsalStatus
 from deathless_operator.model.replay import ReplayResource, ReplaySpec, ReplayStatus, replay_problems
 from deathless_operator.model.values import JsonObject, number, part, text
 from deathless_operator.plan.service.reading import PROBLEMS_MAX, read_time
@@ -32,9 +33,30 @@ def read_replay(raw: JsonObject) -> ReplayResource:
         service=text(raw, "spec", "serviceRef", "name"),
         spec=spec,
         problems=problems,
-        deleted=read_time(part(raw, "metadata", "deletionTimestamp")) is not None,
+        deleted=_is_deleted(raw),
         status=_read_status(raw, ReplayStatus),
     )
+
+
+def read_rehearsal(raw: JsonObject) -> RehearsalResource:
+    """Read a Rehearsal."""
+    spec, problems = _read_spec(raw, RehearsalSpec)
+    return RehearsalResource(
+        namespace=text(raw, "metadata", "namespace"),
+        name=text(raw, "metadata", "name"),
+        uid=text(raw, "metadata", "uid"),
+        version=text(raw, "metadata", "resourceVersion"),
+        generation=number(raw, "metadata", "generation"),
+        service=text(raw, "spec", "serviceRef", "name"),
+        spec=spec,
+        problems=problems,
+        deleted=_is_deleted(raw),
+        status=_read_status(raw, RehearsalStatus),
+    )
+
+
+def _is_deleted(raw: JsonObject) -> bool:
+    return read_time(part(raw, "metadata", "deletionTimestamp")) is not None
 
 
 def _read_spec(raw: JsonObject, kind: type[S]) -> tuple[S | None, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 Guarantees: frozen; times are wall seconds. Does not: read the API server. Imports model and plan.
 
     LogRunSnapshot
-    |- resource      the Replay
+    |- resource      the Replay or Rehearsal
     |- target        the whole snapshot of the service that it names (observed as for the service's own plan)
     |- pod           the pod of the run's name in its namespace, whoever's it is
 """
@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from deathless_operator.model.log_run import LogRunSpec, LogRunStatus
+from deathless_operator.model.log_run import LogRunStatus
+from deathless_operator.model.rehearsal import RehearsalResource
 from deathless_operator.model.replay import ReplayResource
 from deathless_operator.plan.actions import Action, Event
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
-LogRunResource: TypeAlias = ReplayResource
-Spec: TypeAlias = LogRunSpec
+LogRunResource: TypeAlias = ReplayResource | RehearsalResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

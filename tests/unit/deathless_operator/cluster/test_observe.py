@@ -10,7 +10,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
-from deathless_operator.cluster.errors import Forbidden, Unacceptable
+from deathless_operator.cluster.errors import Forbidden, NotFound, Unacceptable
 from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, NETWORK_POLICY, Kind
 from deathless_operator.cluster.observe import (
     LISTED,
@@ -182,3 +182,12 @@ def test_secrets_of_services_that_log_in_are_looked_for_beside_those_of_before()
     before, found = lock_copies("bank", plain, []), lock_copies("bank", users, [])
     assert before < found and len(before - {""}) == 1
     assert sorted(name.rpartition("-")[0] for name in found - before) == ["bank-lock-tls", "bank-lock-user"]
+
+
+def test_live_upgrades_are_none_where_their_kind_is_not_served() -> None:
+    class Missing:
+        async def list(self, *_: object) -> list[object]:
+            raise NotFound("there is no such kind", status=404, reason="NotFound")
+
+    observer = Observer(Missing(), None, OperatorSettings())  # type: ignore[arg-type]  # as far as it is asked
+    assert asyncio.run(observer.live_upgrades("prod", "bank")) == ()

@@ -46,6 +46,7 @@ def test_file_that_differs_or_is_of_no_model_is_found(tmp_path: Path) -> None:
         "deathless.dev_failoverdrills.yaml",
         "deathless.dev_gone.yaml",
         "deathless.dev_liveupgrades.yaml",
+        "deathless.dev_rehearsals.yaml",
         "deathless.dev_replays.yaml",
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deathless_operator.model.replay import ReplayStatus
-from deathless_operator.plan.log_runs.reading import read_replay
+from deathless_operator.plan.log_runs.reading import read_rehearsal, read_replay
 
 
 def raw(**spec: Any) -> dict[str, Any]:
@@ -45,3 +45,13 @@ def test_what_can_not_be_read_is_told_with_its_place(spec: dict[str, Any], told:
 @pytest.mark.parametrize("status", [{"phase": "Perhaps"}, {"result": []}, "x", None])
 def test_status_that_can_not_be_read_is_an_empty_one(status: object) -> None:
     assert read_replay(raw() | {"status": status}).status == ReplayStatus()
+
+
+def test_rehearsal_needs_an_image_and_takes_the_module_that_serves() -> None:
+    assert read_rehearsal(raw()).spec is None
+    assert "image is missing" in read_rehearsal(raw()).problems[0]
+    found = read_rehearsal(raw(image="bank:2"))
+    assert found.spec is not None
+    assert (found.spec.image, found.spec.module, found.spec.messages) == ("bank:2", "", None)
+    assert read_rehearsal(raw(image="bank:2", module="no colon")).spec is None
+    assert read_rehearsal(raw(image="bank:2", messages=0)).spec is None
