@@ -167,7 +167,8 @@ class FormerServer:
         self._processes[connection.process_descriptor] = connection
         self._poll.register(connection.process_descriptor, select.EPOLLIN)
         self._poll.modify(descriptor, select.EPOLLRDHUP)
-        _LOG.info("the former code is started for an upgrader", extra={"pid": process.pid})
+        whom = "a rehearsal" if use == Use.REHEARSAL else "an upgrader"
+        _LOG.info("the former code is started for %s", whom, extra={"pid": process.pid})
 
     def _process_ended(self, connection: _Connection) -> None:
         assert connection.process is not None

@@ -176,6 +176,15 @@ def test_what_becomes_of_the_pod_is_told(phase: str, state: dict[str, Any], told
     assert run.told() == told
 
 
+def test_image_that_a_sidecar_can_not_get_is_told() -> None:
+    run = Run().begun(waiting={"reason": "PodInitializing"})
+    assert run.pod is not None
+    waits = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    run.pod["status"]["initContainerStatuses"] = [{"name": "former", "state": waits}]
+    assert run.told() == ("Pending", "ImagePullFailed")
+    assert run.status is not None and "former" in run.status.message
+
+
 def test_pod_that_took_too_long_is_told_as_such() -> None:
     run = Run().begun()
     run.container("Failed", **ended("", 137, "Error"))
