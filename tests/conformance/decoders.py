@@ -182,7 +182,7 @@ ELSEWHERE: dict[str, str] = {
     "execution/rehearsal/sameness.py::shown_reply": READ,
     "execution/rehearsal/sameness.py::shown_state": CHECKED,
     "execution/rehearsal/steps.py::decode_trace": OURS,
-    "shell/operate/upgrading/rehearsal.py::Child.hear": OURS,
+    "shell/operate/upgrading/rehearsal.py::Side.hear": OURS,
     "shell/operate/upgrading/rehearsal.py::_Run._compare": OURS,
     "shell/operate/upgrading/rehearsal.py::_Run.run": OURS,
     "shell/operate/upgrading/rehearsal_child.py::New.__init__": OURS,
