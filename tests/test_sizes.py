@@ -23,7 +23,7 @@ ATTRIBUTES_MAX: Final = 15
 FOLDERS: Final[dict[str, tuple[int, str]]] = {}
 # Classes with more attributes.
 CLASSES: Final[dict[str, int]] = {
-    "operator/deathless_operator/handlers/metrics.py::Metrics": 17,
+    "operator/deathless_operator/handlers/metrics.py::Metrics": 18,
     "runtime/deathless/core/client/session.py::ClientSession": 21,
     "runtime/deathless/core/primary/admission.py::Admission": 25,
     "runtime/deathless/core/primary/primary.py::Primary": 37,

@@ -37,7 +37,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/execution/invocations/misfits.py": (
         "tests/unit/deathless/execution/invocations/test_restoration.py"
     ),
-    "operator/deathless_operator/handlers/process.py": "tests/apiserver/test_operator_process.py",
     "runtime/deathless/cli/demo/service_2.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/demo/upgrades.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/run/dev.py": "tests/process/test_cli_dev.py",

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from chart_rights import USER, granted
 from real_api_server import RealApiServer
+from tests.unit.deathless_operator.plan.log_runs.test_rehearsals import pod as rehearsal_pod
+from tests.unit.deathless_operator.plan.log_runs.test_run import Run
 
 from deathless_operator.cluster.kinds import SERVICE
+from deathless_operator.plan.actions import Apply
 
 pytestmark = pytest.mark.apiserver
 SPEC = {"module": "bank:bank", "image": "bank:1", "logStorage": {"size": "1Gi"}}
@@ -205,3 +208,16 @@ def test_eraser_runs_where_the_service_is_gone_and_nothing_else_under_its_name(
     assert answer(command=["sh"]) >= 400
     assert answer(args=["call"]) >= 400
     assert answer(env=[{"name": "PYTHONPATH", "value": "/x"}]) >= 400
+
+
+@pytest.mark.parametrize("spec", [None, rehearsal_pod()], ids=["replay", "rehearsal"])
+def test_pods_of_runs_of_a_log_are_made_with_these_rights(
+    api_server: RealApiServer, places: tuple[str, str, str], spec: Body | None
+) -> None:
+    (made,) = Run().look().actions
+    assert isinstance(made, Apply)
+    body: Body = {**made.manifest, "metadata": {**made.manifest["metadata"], "namespace": places[1]}}  # type: ignore[dict-item]
+    if spec is not None:
+        body["spec"] = spec
+    status, said = tried(api_server, "POST", f"/api/v1/namespaces/{places[1]}/pods?dryRun=All", body)
+    assert status == 201, said

@@ -35,6 +35,8 @@ from deathless_operator.cli import plugin_cluster
 from deathless_operator.cluster import api
 from deathless_operator.model.service import read_spec, read_status
 from deathless_operator.plan.drill.reports import AgentReport, encode_report, read_report
+from deathless_operator.plan.log_runs.rehearsals import read_rehearsed
+from deathless_operator.plan.log_runs.replays import read_replayed
 from deathless_operator.plan.service import erasure
 from deathless_operator.plan.service.reading import read_announcement
 from deathless_operator.plan.service.upgrading.image_check import fingerprint_in, spellings_in
@@ -203,6 +205,20 @@ ANSWERS = [
         ("deathless_operator/plan/drill/reports.py::read_report",),
         of_text(lambda text: read_report(text, AgentReport)),
         encode_report(AgentReport(fault="kill")),
+        json_bytes,
+    ),
+    Door(
+        "the last words of the pod of a Replay",
+        ("deathless_operator/plan/log_runs/replays.py::read_replayed",),
+        of_text(read_replayed),
+        b'{"messages":6,"difference":{"lsn":7,"handler":"deposit"}}',
+        json_bytes,
+    ),
+    Door(
+        "the last words of the pod of a Rehearsal",
+        ("deathless_operator/plan/log_runs/rehearsals.py::read_rehearsed",),
+        of_text(read_rehearsed),
+        b'{"passed":false,"messages":6,"differences":[{"kind":"Raised","lsn":7}],"coverage":[{"handler":"deposit"}]}',
         json_bytes,
     ),
     Door(

@@ -44,11 +44,9 @@ from deathless_operator.plan.service.reading import read_pod
 from deathless_operator.plan.service.upgrading.image_check import PURPOSE as PURPOSE_CHECK
 from deathless_operator.plan.service.upgrading.image_check import fingerprint_in
 from deathless_operator.plan.snapshot import PodView, ResourceView
+from deathless_operator.plan.tool_pods import CONFIG, pod_spec, template_of, whole
 
 LOOK_S: Final = 0.5
-CONFIG: Final = f"{names.CONFIG_FOLDER}/{names.CONFIG_FILE}"
-KEPT: Final = ("name", "image", "imagePullPolicy", "env", "resources", "securityContext", "volumeMounts")
-"""Of the replica's container; its ports, probes and hooks are not the tool's."""
 
 
 def adopt_manifest(
@@ -63,19 +61,9 @@ def adopt_manifest(
         image: instead of the template's; empty: that one.
         timeout_s: so long the pod may run.
     """
-    template: dict[str, Any] = stateful_set["spec"]["template"]["spec"]
-    replica = next(each for each in template["containers"] if each["name"] == names.CONTAINER)
-    program = {key: value for key, value in replica.items() if key in KEPT}
-    program |= {
-        "command": ["deathless", "adopt", "-f", CONFIG, *words],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
-    if image:
-        program["image"] = image
-    left_out = ("containers", "serviceAccountName", "serviceAccount", "terminationGracePeriodSeconds")
-    spec = {key: value for key, value in template.items() if key not in left_out}
-    spec |= {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [program]}
-    spec["activeDeadlineSeconds"] = math.ceil(timeout_s)
+    template = template_of(stateful_set)
+    program = whole(template, names.CONTAINER, ["adopt", "-f", CONFIG, *words], image)
+    spec = pod_spec(template, [program], math.ceil(timeout_s))
     labels = names.labels(resource.name) | {
         names.LABEL_NAME: "deathless-adopt",  # no replica: neither Services nor the set find it
         names.LABEL_PURPOSE: names.PURPOSE_ADOPT,

@@ -20,6 +20,7 @@ from deathless.codec.untrusted import read_json
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster
 from deathless_operator.cli.plugin_options import common, json_option, on_cluster, service_argument
+from deathless_operator.cluster.errors import NotFound
 from deathless_operator.cluster.kinds import LIVE_UPGRADE, POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
 from deathless_operator.model.live_upgrade import ACTIONS, ENDED, Action, LiveUpgradeResource
@@ -155,8 +156,11 @@ async def look(cluster: Cluster, service: str) -> tuple[ResourceView, Standing]:
 
 
 async def live_upgrades(cluster: Cluster, service: str) -> list[LiveUpgradeResource]:
-    """Give the LiveUpgrades of a service, the oldest first."""
-    found = [read_live_upgrade(raw) for raw in await cluster.api.list(LIVE_UPGRADE, cluster.namespace)]
+    """Give the LiveUpgrades of a service, the oldest first; none where their kind is not served."""
+    try:
+        found = [read_live_upgrade(raw) for raw in await cluster.api.list(LIVE_UPGRADE, cluster.namespace)]
+    except NotFound:
+        return []
     return sorted((each for each in found if each.service == service), key=lambda each: (each.created_at, each.name))
 
 

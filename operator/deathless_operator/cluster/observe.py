@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.errors import Forbidden, Unacceptable
+from deathless_operator.cluster.errors import Forbidden, NotFound, Unacceptable
 from deathless_operator.cluster.kinds import (
     BUDGET,
     CERTIFICATE,
@@ -224,7 +224,10 @@ class Observer:
 
         Raises: as `observe`.
         """
-        raw = await self._api.list(LIVE_UPGRADE, namespace)
+        try:
+            raw = await self._api.list(LIVE_UPGRADE, namespace)
+        except NotFound:  # the operator is of a later release than the CRDs that are installed
+            return ()
         found = [each for each in map(reading.read_live_upgrade, raw) if each.service == name]
         return tuple(sorted(found, key=lambda each: (each.created_at, each.name)))
 

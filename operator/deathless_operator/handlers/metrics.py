@@ -12,6 +12,7 @@
     deathless_operator_services                        services there are
     deathless_operator_drills_total{namespace,drill,verdict}   runs of drills that were judged
     deathless_operator_live_upgrades_total{namespace,service,phase}   LiveUpgrades that ended
+    deathless_operator_log_runs_total{namespace,service,kind,reason}   Replays and Rehearsals that ended
     deathless_operator_drill_failed_timestamp_seconds{namespace,drill}  when its last run was judged, if that failed
 
 Only services of several shards have the label `shard`: it is empty for the others, which Prometheus takes as none.
@@ -78,6 +79,12 @@ class Metrics:
             f"{PREFIX}_live_upgrades_total",
             "LiveUpgrades that ended, by phase.",
             ["namespace", "service", "phase"],
+            registry=registry,
+        )
+        self.log_runs = Counter(
+            f"{PREFIX}_log_runs_total",
+            "Runs of logs that ended, by kind and reason.",
+            ["namespace", "service", "kind", "reason"],
             registry=registry,
         )
         self._conditions: dict[tuple[str, str], dict[str, str]] = {}

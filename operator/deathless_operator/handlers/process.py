@@ -18,7 +18,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,26 +28,34 @@ from deathless_operator.cluster.carry_out import Performer
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import ApiRefused, ApiUnreachable
 from deathless_operator.cluster.events import Recorder
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, SERVICE, Kind
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, REHEARSAL, REPLAY, SERVICE, Kind
 from deathless_operator.cluster.lease import Election, LeaseTimes
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.observe_drill import DrillObserver
+from deathless_operator.cluster.observe_log_run import LogRunKind, LogRunObserver
 from deathless_operator.cluster.trust import Trust
 from deathless_operator.handlers.health import Health
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile import Reconciler, ServiceReconciler
 from deathless_operator.handlers.reconcile_drill import DrillReconciler
+from deathless_operator.handlers.reconcile_log_run import LogRunReconciler
 from deathless_operator.handlers.watches import NodeTable, make_registry, make_settings, watch
 from deathless_operator.handlers.work_queue import WorkQueue
 from deathless_operator.handlers.workers import WORKERS, Workers
 from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.log_runs.reading import read_rehearsal, read_replay
+from deathless_operator.plan.log_runs.rehearsals import REHEARSAL as REHEARSAL_TOOL
+from deathless_operator.plan.log_runs.replays import REPLAY as REPLAY_TOOL
 
 DRAIN_S = 8.0
 MAINTAIN_S = 15.0  # who takes an authority away waits no longer than this
 RETRY_S = 3.0
 LEASE_PATIENCE_S = 1.0
-LOOKED_AT = (SERVICE, DRILL)  # each is one key of the queue
-OURS = (*LOOKED_AT, LIVE_UPGRADE)  # one of the latter is told about with its service
+ALWAYS = (SERVICE, DRILL)  # nothing is done before these are served
+LATER = (LIVE_UPGRADE, REPLAY, REHEARSAL)
+"""Kinds of later releases: an operator that is upgraded before its CRDs goes on with those that are served."""
+TOLD_WITH_SERVICE = (LIVE_UPGRADE,)  # no key of the queue: one is told about with its service
+LATER_S = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -157,12 +165,16 @@ class Operator:
                 prepared.cancel()
                 return await self._end(tasks, working, stop_watching)
             besides = prepared.result()
+            served = [*ALWAYS, *(kind for kind in LATER if kind in besides)]
+            looked_at = [kind for kind in served if kind not in TOLD_WITH_SERVICE]
+            if missing := [kind for kind in LATER if kind not in besides]:
+                tasks.append(asyncio.create_task(self._wait_for(api, missing), name="later kinds"))
             working = [asyncio.create_task(workers.work(), name=f"worker-{index}") for index in range(WORKERS)]
             tasks += working
             tasks.append(asyncio.create_task(self._maintain(trust, workers), name="authority"))
             tasks.append(
                 asyncio.create_task(
-                    workers.resync(api, LOOKED_AT, self.options.namespaces, settings.namespace), name="resync"
+                    workers.resync(api, looked_at, self.options.namespaces, settings.namespace), name="resync"
                 )
             )
             registry = make_registry(
@@ -171,7 +183,7 @@ class Operator:
                 nodes,
                 self.options.connection,
                 watch_nodes=NODE in besides,
-                kinds=OURS,
+                kinds=served,
                 watch_certificates=CERTIFICATE in besides,
             )
             watching = watch(
@@ -209,16 +221,41 @@ class Operator:
             settings=settings,
             metrics=self.metrics,
         )
-        return {SERVICE.kind: service, DRILL.kind: drill}
+        replays = LogRunKind(kind=REPLAY, tool=REPLAY_TOOL, read=read_replay)
+        rehearsals = LogRunKind(kind=REHEARSAL, tool=REHEARSAL_TOOL, read=read_rehearsal)
+        runs = {
+            each.kind.kind: LogRunReconciler(
+                observer=LogRunObserver(api, observer, each),
+                performer=performer,
+                recorder=recorder,
+                run_kind=each,
+                settings=settings,
+                metrics=self.metrics,
+            )
+            for each in (replays, rehearsals)
+        }
+        return {SERVICE.kind: service, DRILL.kind: drill, **runs}
+
+    async def _wait_for(self, api: Api, missing: Sequence[Kind]) -> None:
+        """Wait until a kind of a later release is served; then this process ends, and is started again with it."""
+        while True:
+            await asyncio.sleep(LATER_S)
+            with contextlib.suppress(ApiRefused, ApiUnreachable):
+                if found := [kind.plural for kind in missing if await api.serves(kind)]:
+                    logger.info("the API server knows %s now: starting again", found)
+                    self.stop.set()
+                    return
 
     async def _prepare(self, api: Api, trust: Trust) -> frozenset[Kind]:
-        """Wait until our kinds are served and there is an authority; tells what else can be watched."""
+        """Wait until our kinds are served and there is an authority; tells what else is served and can be watched."""
         while True:
             try:
-                missing = [kind.plural for kind in OURS if not await api.serves(kind)]
+                missing = [kind.plural for kind in ALWAYS if not await api.serves(kind)]
                 if not missing:
                     await self._keep_authority(trust)
-                    besides = [CERTIFICATE] if await api.serves(CERTIFICATE) else []
+                    besides = [kind for kind in (*LATER, CERTIFICATE) if await api.serves(kind)]
+                    if later := [kind.plural for kind in LATER if kind not in besides]:
+                        logger.warning("the API server does not know %s: upgrade the chart deathless-crds", later)
                     if await api.may("watch", NODE):
                         besides.append(NODE)
                     else:

@@ -24,7 +24,18 @@ import kopf
 
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import NoCluster
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, POD, SERVICE, STATEFUL_SET, Kind
+from deathless_operator.cluster.kinds import (
+    CERTIFICATE,
+    DRILL,
+    LIVE_UPGRADE,
+    NODE,
+    POD,
+    REHEARSAL,
+    REPLAY,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+)
 from deathless_operator.cluster.observe import BELONGINGS
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model import names
@@ -35,6 +46,7 @@ SETTLE_OWNED_S = 0.2  # a takeover is a dozen of them, and the processor that lo
 REQUEST_TIMEOUT_S = 30.0
 READ_ALWAYS = (POD, STATEFUL_SET)  # of what is ours: at every look, so there is nothing to forget
 OWNED = (*READ_ALWAYS, *BELONGINGS)
+LOG_RUNS = {REPLAY.kind, REHEARSAL.kind}
 OURS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
 
 Enqueue = Callable[[Key, float], None]
@@ -159,7 +171,7 @@ def asked_of(live_upgrade: Mapping[str, Any]) -> str:
 
 
 def keys_of(owned: Mapping[str, Any]) -> list[Key]:
-    """Return whom an object that we made is about: its service, one that is gone, the drill whose pod it is."""
+    """Return whom an object that we made is about: its service, one that is gone, the drill or run whose pod it is."""
     meta = owned["metadata"]
     found = []
     service = (meta.get("labels") or {}).get(names.LABEL_SERVICE)
@@ -169,6 +181,9 @@ def keys_of(owned: Mapping[str, Any]) -> list[Key]:
     erased = str(annotations.get(names.ERASE_ANNOTATION) or "").split("/")
     if len(erased) == 2:
         found.append(Key(SERVICE.kind, erased[0], erased[1]))
+    run = str(annotations.get(names.LOG_RUN_ANNOTATION) or "").split("/")
+    if len(run) == 3 and run[0] in LOG_RUNS:
+        found.append(Key(*run))
     drill = str(annotations.get(names.DRILL_ANNOTATION) or "").split("/")
     if len(drill) == 3:
         found.append(Key(DRILL.kind, drill[0], drill[1]))

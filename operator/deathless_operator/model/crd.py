@@ -19,11 +19,24 @@ from deathless_operator.model.names import (
     GROUP,
     LIVE_UPGRADE_KIND,
     LIVE_UPGRADE_PLURAL,
+    REHEARSAL_KIND,
+    REHEARSAL_PLURAL,
+    REPLAY_KIND,
+    REPLAY_PLURAL,
     SERVICE_KIND,
     SERVICE_PLURAL,
     VERSION,
 )
-from deathless_operator.model.rules import DRILL_RULES, LIVE_UPGRADE_RULES, SERVICE_RULES, Rule
+from deathless_operator.model.rehearsal import RehearsalSpec, RehearsalStatus
+from deathless_operator.model.replay import ReplaySpec, ReplayStatus
+from deathless_operator.model.rules import (
+    DRILL_RULES,
+    LIVE_UPGRADE_RULES,
+    REHEARSAL_RULES,
+    REPLAY_RULES,
+    SERVICE_RULES,
+    Rule,
+)
 from deathless_operator.model.schema import structural, with_rules
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import Json, JsonObject
@@ -145,7 +158,64 @@ LIVE_UPGRADE = Definition(
     ),
     scale=False,
 )
-DEFINITIONS = (SERVICE, DRILL, LIVE_UPGRADE)
+REPLAY = Definition(
+    kind=REPLAY_KIND,
+    plural=REPLAY_PLURAL,
+    short_names=("rpl",),
+    description="A run of a service's own log by the service's own image, compared with what was logged.",
+    spec=ReplaySpec,
+    status=ReplayStatus,
+    rules=REPLAY_RULES,
+    columns=(
+        Column(name="Service", path=".spec.serviceRef.name"),
+        Column(name="Phase", path=".status.phase", description="How far it is."),
+        Column(name="Reason", path=".status.reason", description="Why, in one word."),
+        Column(
+            name="Messages",
+            path=".status.result.messages",
+            type="integer",
+            description="Messages that gave the same states and replies.",
+        ),
+        Column(
+            name="Differs",
+            path=".status.result.firstDifference.lsn",
+            type="integer",
+            description="The lsn of the first message that did not.",
+        ),
+        Column(name="Handler", path=".status.result.firstDifference.handler", priority=1),
+        Column(name="Seconds", path=".status.result.seconds", type="number", priority=1),
+        Column(name="Message", path=".status.message", priority=1),
+        AGE,
+    ),
+    scale=False,
+)
+REHEARSAL = Definition(
+    kind=REHEARSAL_KIND,
+    plural=REHEARSAL_PLURAL,
+    short_names=("rhl",),
+    description="A run of a service's own log by the code that serves and by another image, compared by handler.",
+    spec=RehearsalSpec,
+    status=RehearsalStatus,
+    rules=REHEARSAL_RULES,
+    columns=(
+        Column(name="Service", path=".spec.serviceRef.name"),
+        Column(name="Image", path=".spec.image", description="The image with the new code."),
+        Column(name="Phase", path=".status.phase", description="How far it is."),
+        Column(name="Verdict", path=".status.verdict", description="Whether the new code does the same."),
+        Column(name="Reason", path=".status.reason", description="Why, in one word."),
+        Column(
+            name="Messages",
+            path=".status.result.messages",
+            type="integer",
+            description="Messages that were run by both.",
+        ),
+        Column(name="Seconds", path=".status.result.seconds", type="number", priority=1),
+        Column(name="Message", path=".status.message", priority=1),
+        AGE,
+    ),
+    scale=False,
+)
+DEFINITIONS = (SERVICE, DRILL, LIVE_UPGRADE, REPLAY, REHEARSAL)
 
 
 def make_crd(definition: Definition) -> JsonObject:

@@ -17,6 +17,10 @@ DRILL_KIND: Final = "FailoverDrill"
 DRILL_PLURAL: Final = "failoverdrills"
 LIVE_UPGRADE_KIND: Final = "LiveUpgrade"
 LIVE_UPGRADE_PLURAL: Final = "liveupgrades"
+REPLAY_KIND: Final = "Replay"
+REPLAY_PLURAL: Final = "replays"
+REHEARSAL_KIND: Final = "Rehearsal"
+REHEARSAL_PLURAL: Final = "rehearsals"
 FIELD_MANAGER: Final = "deathless-operator"
 
 # Labels.
@@ -29,7 +33,7 @@ LABEL_SHARD: Final = f"{GROUP}/shard"  # on pods of a service with several shard
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
-LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | upgrade | drill | erase | adopt; replicas carry none
+LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check, upgrade, drill, erase, adopt, replay or rehearsal
 ROLE_PRIMARY: Final = "primary"
 SERVING: Final = "true"
 
@@ -66,6 +70,7 @@ DISTRUST_ANNOTATION: Final = f"{GROUP}/distrust"  # on the authority's Secret "t
 DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first
 DRILL_ANNOTATION: Final = f"{GROUP}/drill"  # on its pods, and nodes it cordoned: namespace/drill/run
 PURPOSE_DRILL: Final = "drill"
+LOG_RUN_ANNOTATION: Final = f"{GROUP}/log-run"  # on the pod of a run of a log: kind/namespace/name
 WITHDRAWN_ANNOTATION: Final = (
     f"{GROUP}/withdrawn"  # on the table of the lock store's users "true": logins are off for good
 )
@@ -73,6 +78,8 @@ ERASE_ANNOTATION: Final = f"{GROUP}/erases"  # on what erases the keys of a serv
 PURPOSE_ERASE: Final = "erase"
 PURPOSE_ADOPT: Final = "adopt"
 PURPOSE_UPGRADE: Final = "upgrade"
+PURPOSE_REPLAY: Final = "replay"
+PURPOSE_REHEARSAL: Final = "rehearsal"
 
 # Ports.
 CLIENT_PORT: Final = 7401

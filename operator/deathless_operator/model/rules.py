@@ -6,10 +6,10 @@ Why: who applies a contradiction is told by `kubectl apply` at once, in words, n
     rule       CEL; true means in order; `oldSelf` makes it a rule about changes
     message    what is wrong and what to write instead
 
-Guarantees: each relation that `relation_problems`, `cluster_problems`, `drill_problems` and `live_upgrade_problems`
-find has its rule here, and each rule a sample that passes and one that fails (tests/samples). Lists, mappings and texts
-they look at are bounded, so their cost estimates stay low. Does not: evaluate them; the API server does. Imports
-base, model.
+Guarantees: each relation that `relation_problems`, `cluster_problems`, `drill_problems`, `live_upgrade_problems` and
+`replay_problems` find has its rule here, and each rule a sample that passes and one that fails (tests/samples). Lists,
+mappings and texts they look at are bounded, so their cost estimates stay low. Does not: evaluate them; the API server
+does. Imports base, model.
 """
 
 from __future__ import annotations
@@ -351,3 +351,20 @@ LIVE_UPGRADE_RULES: Final = (
         message="ramp: shards of each step must be more than those of the step before it",
     ),
 )
+
+
+def _as_it_was(name: str, kind: str) -> Rule:
+    """The spec of a run: what was asked for is what its status tells of."""
+    return Rule(name=name, where="spec", rule="self == oldSelf", message=f"spec can't change: make another {kind}")
+
+
+REPLAY_RULES: Final = (
+    _as_it_was("replay-fixed", "Replay"),
+    Rule(
+        name="replay-has-a-range",
+        where="spec",
+        rule="!(has(self.fromLsn) && has(self.toLsn)) || self.toLsn >= self.fromLsn",
+        message="toLsn must not be below fromLsn",
+    ),
+)
+REHEARSAL_RULES: Final = (_as_it_was("rehearsal-fixed", "Rehearsal"),)

@@ -119,11 +119,17 @@ def shard_of_it(found: Target) -> dict[str, int]:
     return {} if found.config.shards == 1 else {"shard": found.config.shard}
 
 
-def target(manifest: str, directory: str, *, every: bool = False) -> Target:
+def target(manifest: str, directory: str, *, every: bool = False, silent: bool = False) -> Target:
     """Find the service a command is about, and the shard, or with `every` all shards where none is named.
+
+    Args:
+        manifest: its path.
+        directory: of the service; empty: the manifest counts.
+        every: all shards.
+        silent: the command speaks to no replica, and so reads no token.
 
     Raises: as `find_target`.
     """
     from deathless.shell.operate.target import find_target
 
-    return find_target(manifest, directory, named_shard(), every=every)
+    return find_target(manifest, directory, named_shard(), every=every, silent=silent)

@@ -13,6 +13,7 @@ from deathless.base.manifest_parts import LogStorage
 from deathless_operator.cluster import kinds, observe
 from deathless_operator.cluster.kinds import Kind
 from deathless_operator.handlers import watches
+from deathless_operator.handlers.process import LATER
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.service.objects import Code, Lock, Objects
 from deathless_operator.plan.service.placement import Mounted
@@ -25,6 +26,8 @@ NEEDED: dict[Kind, tuple[str, ...]] = {
     kinds.SERVICE: READ,
     kinds.DRILL: (*READ, "patch"),  # its finalizer
     kinds.LIVE_UPGRADE: READ,
+    kinds.REPLAY: (*READ, "delete"),  # one that has ended, after its time
+    kinds.REHEARSAL: (*READ, "delete"),
     kinds.POD: (*READ, *APPLY, "delete"),
     kinds.SECRET: (*APPLY, "delete"),  # looked at by a dry run
     kinds.CONFIG_MAP: (*READ, *APPLY, "delete"),  # of settings that no pod has any more
@@ -46,7 +49,9 @@ NEEDED_BELOW = {
     ("deathless.dev", f"{kind.plural}/{part}", verb)
     for kind in (kinds.SERVICE, kinds.DRILL)
     for part, verb in (("status", "patch"), ("finalizers", "update"))
-} | {("deathless.dev", f"{kinds.LIVE_UPGRADE.plural}/status", "patch")}
+} | {
+    ("deathless.dev", f"{kind.plural}/status", "patch") for kind in (kinds.LIVE_UPGRADE, kinds.REPLAY, kinds.REHEARSAL)
+}
 DRAINS = {("", "pods/eviction", "create")}  # where drills may drain nodes
 # Of the whole cluster, whatever namespaces are served.
 WIDE = {
@@ -129,7 +134,7 @@ def test_every_verb_of_the_code_is_in_the_table() -> None:
 def test_every_kind_that_is_listed_watched_or_made_is_in_the_table() -> None:
     for kind in observe.LISTED:
         assert {"get", "list"} <= set(NEEDED[kind])
-    for kind in (*watches.OWNED, kinds.CERTIFICATE, kinds.SERVICE, kinds.DRILL, kinds.LIVE_UPGRADE):
+    for kind in (*watches.OWNED, kinds.CERTIFICATE, kinds.SERVICE, kinds.DRILL, *LATER):
         assert {"list", "watch"} <= set(NEEDED[kind])
     spec = ServiceSpec(module="bank:bank", image="bank:1", log_storage=LogStorage(size="1Gi"))
     resource = ResourceView(namespace="default", name="bank", uid="1", generation=1, spec=spec)

@@ -47,6 +47,10 @@ REASONS: dict[str, dict[str, str]] = {
         "Install": CHARTS,
         "In one namespace": "tests/apiserver/test_rights.py runs an operator with the rights of that installation",
     },
+    "kubernetes/rehearsals.md": {
+        "Rehearsal": "tests/cluster/test_rehearsals.py makes two and waits for them",
+        "Replay": "tests/cluster/test_rehearsals.py makes one and waits for it",
+    },
     "kubernetes/rights.md": {
         "Rights": "tests/apiserver/test_rights_page.py asks a real API server every question of the page",
     },

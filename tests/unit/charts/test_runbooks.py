@@ -19,7 +19,7 @@ REASON = re.compile(r"^[A-Z][A-Za-z]+$")
 QUIET = {
     "AllReplicasReady", "Done", "DrillFault", "DrillSkipped", "DrillStarted", "Inconclusive", "Judged", "KeysErased",
     "NotDegraded", "NotPaused", "NothingLost", "Once", "Owned", "Pending", "PrimaryServes", "Running", "SameCode",
-    "Scheduled", "SpecAccepted",
+    "Scheduled", "SpecAccepted", "Started",
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def told(tree: ast.AST) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        place = {"tell": 2, "Meaning": 1, "Refusal": 0, "ended": 2, "_failed": 1, "_end": 3}.get(name)
+        place = {"tell": 2, "Meaning": 1, "Refusal": 0, "ended": 2, "_failed": 1, "_end": 3, "_waits": 1}.get(name)
         if place is not None and len(node.args) > place:
             yield from literals(node.args[place])
         if name in {"Text", "Meta"}:

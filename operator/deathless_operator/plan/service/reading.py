@@ -210,7 +210,11 @@ def read_pod(raw: JsonObject) -> PodView:
         labels=child.labels,
         annotations=child.annotations,
         announced=read_announcement(child.annotations.get("deathless.dev/status", "")),
-        containers=tuple(_container(found) for found in objects(raw, "status", "containerStatuses")),
+        containers=tuple(
+            _container(found)
+            for kind in ("containerStatuses", "initContainerStatuses")
+            for found in objects(raw, "status", kind)
+        ),
         created_at=read_time(part(raw, "metadata", "creationTimestamp")) or 0.0,
         deleted_at=child.deleted_at,
         controller_uid=child.controller_uid,

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from deathless.base.errors import InvalidArgument
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, print_json, progress
 
 if TYPE_CHECKING:
+    from deathless.shell.operate.target import Target
     from deathless.shell.operate.upgrading.rehearsal import Rehearsed
 
 EXIT_DIFFERS: Final = 78
@@ -23,9 +25,10 @@ EXIT_DIFFERS: Final = 78
 @click.option(
     "--to",
     "module",
-    required=True,
+    default="",
     metavar="PATH:ATTR",
-    help="The new code: package.module:attribute or path/to/file.py:attribute.",
+    help="The new code: package.module:attribute or path/to/file.py:attribute; with --former it may be left out: it "
+    "then has the name of the former one.",
 )
 @click.option(
     "--from",
@@ -40,9 +43,33 @@ EXIT_DIFFERS: Final = 78
     metavar="N",
     help="Run about so many messages, to the end of their frame; default: all.",
 )
+@click.option(
+    "--former",
+    default="",
+    metavar="SOCKET",
+    type=click.Path(),
+    help="Where `deathless former` of the image that wrote the log serves its code; default: the copy that is kept "
+    "with the log.",
+)
+@click.option(
+    "--termination-file",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write the verdict, or the error, to this file.",
+)
 @service_options
 @json_option
-def rehearse(module: str, start: int | None, messages: int | None, manifest: str, directory: str, as_json: bool) -> int:
+def rehearse(
+    module: str,
+    start: int | None,
+    messages: int | None,
+    former: str,
+    termination_file: str,
+    manifest: str,
+    directory: str,
+    as_json: bool,
+) -> int:
     """Run the service's log by its code and by the new one, and tell what callers would see otherwise.
 
     Nothing is changed and nobody is sent anything; the service may run. Replies, messages sent, activities, timers and
@@ -53,25 +80,40 @@ def rehearse(module: str, start: int | None, messages: int | None, manifest: str
     deathless upgrade rehearse --to v2/service.py:bank
     deathless upgrade rehearse --to v2/service.py:bank --from 100000 --messages 50000
     """
-    from deathless.shell.lock_stores.inspection import inspect
-    from deathless.shell.operate.upgrading import rehearsal
-    from deathless.shell.operate.upgrading.live_upgrade import absolute_module
+    from deathless.engine.replica.failures import as_ours
+    from deathless.shell.operate.pod_outcome import leave_outcome, of_rehearsal
+    from deathless.shell.supervisor.termination_message import leave_word
 
-    found = target(manifest, directory, every=True)
-    folder = found.loaded.folder if found.loaded is not None else Path()
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    rehearsed = rehearsal.rehearse(
-        [asyncio.run(inspect(config)) for config in found.shards or (found.config,)],
-        absolute_module(module, Path()),
-        {**os.environ, "PYTHONPATH": path},
-        rehearsal.Window(start=start, messages=messages),
-        progress(),
-    )
+    try:
+        rehearsed = _rehearse(target(manifest, directory, every=True, silent=True), module, start, messages, former)
+    except Exception as error:
+        leave_word(termination_file, str(as_ours(error, "upgrade rehearse")))
+        raise
+    leave_outcome(termination_file, of_rehearsal(rehearsed))
     if as_json:
         print_json(_as_json(rehearsed))
     else:
         _show(rehearsed)
     return 0 if rehearsed.passed else EXIT_DIFFERS
+
+
+def _rehearse(found: Target, module: str, start: int | None, messages: int | None, former: str) -> Rehearsed:
+    from deathless.shell.lock_stores.inspection import inspect
+    from deathless.shell.operate.upgrading import rehearsal
+    from deathless.shell.operate.upgrading.live_upgrade import absolute_module
+
+    if not (module or former):
+        raise InvalidArgument("the new code is not named", remedy="add --to PATH:ATTR")
+    folder = found.loaded.folder if found.loaded is not None else Path()
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+    return rehearsal.rehearse(
+        [asyncio.run(inspect(config)) for config in found.shards or (found.config,)],
+        absolute_module(module or found.config.module, Path()),
+        {**os.environ, "PYTHONPATH": path},
+        rehearsal.Window(start=start, messages=messages),
+        progress(),
+        former,
+    )
 
 
 def _as_json(rehearsed: Rehearsed) -> dict[str, object]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.cli.options import json_option, service_options, target
@@ -16,7 +17,8 @@ from deathless.cli.output import count, json_of, print_json, show_time
 
 if TYPE_CHECKING:
     from deathless.shell.operate.debugger import Stops
-    from deathless.shell.operate.replay import ReplayResult
+    from deathless.shell.operate.replay import ReplayOrder, ReplayResult
+    from deathless.shell.operate.target import Target
 
 
 def _debugger_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -54,8 +56,9 @@ def _debugger_options(command: Callable[..., int]) -> Callable[..., int]:
     "start",
     default="checkpoint",
     show_default=True,
-    metavar="checkpoint|LSN",
-    help="Start from the newest usable checkpoint, from 0 (the log's beginning), or from the LSN to --diff with.",
+    metavar="checkpoint|oldest|LSN",
+    help="Start from the newest usable checkpoint, as early as the log of this code allows, from 0 (the log's "
+    "beginning), or from the LSN to --diff with.",
 )
 @click.option(
     "--to",
@@ -68,15 +71,23 @@ def _debugger_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--quiet", "tell", flag_value="nothing", help="Print no state, only whether the replay succeeded.")
 @click.option("-k", "--key", default=None, help="Only show this key.")
 @click.option("--any-code", is_flag=True, help="Run code that did not write the log, to see what it would have done.")
+@click.option(
+    "--termination-file",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write what came of it, without states, or the error, to this file.",
+)
 @_debugger_options
 @service_options
 @json_option
-def replay(
+def replay(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     start: str,
     to: int | None,
     tell: str,
     key: str | None,
     any_code: bool,
+    termination_file: str,
     stops: Stops | None,
     manifest: str,
     directory: str,
@@ -89,23 +100,31 @@ def replay(
 
     \b
     deathless replay                                the state now
+    deathless replay --from oldest --quiet          does all of the log give what it gave?
     deathless replay --from 0 --to 1000 --key alice the state of alice at lsn 1000
     deathless replay --from 990 --to 1000 --diff    what those ten messages changed
     deathless replay --pdb --break 998              step through what message 998 did
     deathless replay --pdb --break deposit --if 'amount > 100'
     """
+    from deathless.engine.replica.failures import as_ours
+    from deathless.shell.operate import pod_outcome
     from deathless.shell.operate import replay as shell
+    from deathless.shell.supervisor.termination_message import leave_word
 
-    found = target(manifest, directory)
-    folder = str(found.loaded.folder) if found.loaded is not None else "."
-    begin = _start(start)
-    if begin is None and stops is not None and stops.lsns:
-        begin = stops.lsns[0] - 1
-    order = shell.ReplayOrder(start=begin, to=to, tell=tell, key=key, any_code=any_code, folder=folder, stops=stops)
     try:
+        found = target(manifest, directory, silent=True)
+        order = _order(found, start, stops)
+        order = msgspec.structs.replace(order, to=to, tell=tell, key=key, any_code=any_code)
         result = asyncio.run(_interruptible(shell.replay(found.config, order), alone=stops is None))
     except shell.ReplayLeft:
         return 0
+    except shell.LogDiffers as error:
+        pod_outcome.leave_outcome(termination_file, pod_outcome.of_difference(error))
+        raise
+    except Exception as error:
+        leave_word(termination_file, str(as_ours(error, "replay")))
+        raise
+    pod_outcome.leave_outcome(termination_file, pod_outcome.of_replay(result))
     if as_json:
         print_json(result)
     else:
@@ -120,12 +139,21 @@ async def _interruptible(work: Coroutine[object, object, ReplayResult], *, alone
     return await work
 
 
-def _start(text: str) -> int | None:
-    if text == "checkpoint":
-        return None
+def _order(found: Target, text: str, stops: Stops | None) -> ReplayOrder:
+    """Give where a replay begins, and where it stops. Raises: InvalidArgument."""
+    from deathless.shell.operate.replay import ReplayOrder
+
+    folder = str(found.loaded.folder) if found.loaded is not None else "."
+    order = ReplayOrder(folder=folder, stops=stops)
+    if text == "oldest":
+        return msgspec.structs.replace(order, oldest=True)
     if text.isdecimal():
-        return int(text)
-    raise InvalidArgument(f"--from {text!r} is neither checkpoint nor an lsn", remedy="write checkpoint, 0, or an lsn")
+        return msgspec.structs.replace(order, start=int(text))
+    if text != "checkpoint":
+        raise InvalidArgument(
+            f"--from {text!r} is neither checkpoint nor oldest nor an lsn", remedy="write checkpoint, 0, or an lsn"
+        )
+    return msgspec.structs.replace(order, start=stops.lsns[0] - 1) if stops is not None and stops.lsns else order
 
 
 def _show(result: ReplayResult, tell: str) -> None:

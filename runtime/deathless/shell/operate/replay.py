@@ -107,6 +107,10 @@ class ReplayResult(msgspec.Struct, kw_only=True, rename="camel", tag="result"):
 class _Failure(msgspec.Struct, tag="failure"):
     code: str
     message: str
+    lsn: int = 0  # of a difference, and what follows as well
+    handler: str = ""
+    key: str = ""
+    messages: int = 0
 
 
 class _Work(msgspec.Struct):
@@ -121,6 +125,21 @@ class ReplayEnded(InvalidArgument):
     """The process that ran the log ended and gave no result: a handler ended it, or it ran out of memory."""
 
 
+class LogDiffers(Diverged):
+    """The run met its first difference.
+
+    Attributes:
+        lsn: of the message that gave something else; 0: not known.
+        handler: whose turn it was, or the first of several; empty: not known.
+        key: of that turn.
+        messages: that were run before it and gave the same.
+    """
+
+    handler = ""
+    key = ""
+    messages = 0
+
+
 class ReplayLeft(Exception):
     """The user left the debugger before the end: there is no result."""
 
@@ -131,7 +150,7 @@ class ReplayLeft(Exception):
 async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run in a fresh process, as long as the log takes; who has enough of it cancels.
 
-    Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, ReplayEnded, InvalidService, as `inspect`;
+    Raises: LogDiffers, CorruptFrame, UpgradeRequired, InvalidArgument, ReplayEnded, InvalidService, as `inspect`;
     ReplayLeft when its user left the debugger.
     """
     look = await inspect(config)
@@ -168,8 +187,17 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         )
     result: ReplayResult | _Failure = msgspec.msgpack.decode(told, type=ReplayResult | _Failure)
     if isinstance(result, _Failure):
-        raise error_of(result.code, result.message)
+        raise _error_of(result)
     return result
+
+
+def _error_of(failure: _Failure) -> DeathlessError:
+    if failure.code != Diverged.code:
+        return error_of(failure.code, failure.message)
+    error = LogDiffers(failure.message)
+    error.lsn, error.handler, error.key = failure.lsn, failure.handler, failure.key
+    error.messages = failure.messages
+    return error
 
 
 def _handed(data: bytes) -> int:
@@ -211,6 +239,8 @@ def main() -> int:
         work = msgspec.json.decode(file.read(), type=_Work)
     try:
         answer: object = run(work.config, work.order)
+    except LogDiffers as error:
+        answer = _Failure(error.code, error.message, error.lsn, error.handler, error.key, error.messages)
     except DeathlessError as error:
         answer = _Failure(error.code, error.message)
     with os.fdopen(work.result_fd, "wb") as pipe:
@@ -243,7 +273,8 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         declared = _declared(look, service, error.lsn, order.declared_from)
         if not declared:
             again = open_shard(service, limits, look.record.seed, sharding=config.sharding)
-            raise explained(look, again, plan, error) from None
+            begun_at = plan.snapshot.lsn if plan.snapshot is not None else 0
+            raise _located(look, explained(look, again, plan, error), begun_at) from None
         notes.append(declared)
         ran = place.lsn - (plan.snapshot.lsn if plan.snapshot is not None else 0)
     started = plan.snapshot.lsn if plan.snapshot is not None else 0
@@ -261,6 +292,20 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     )
     _tell(result, order, before or {}, executor.state())
     return result
+
+
+def _located(look: Inspection, error: Diverged, begun_at: int) -> LogDiffers:
+    """Give a difference with handler, key, and how many messages were run before it."""
+    found = LogDiffers(error.message)
+    found.lsn = error.lsn
+    if error.lsn:
+        found.messages = error.lsn - 1 - begun_at
+        frame = next(frames_between(look, error.lsn - 1, error.lsn), None)
+        at = None if frame is None else _message_at(frame, error.lsn)
+        if at is not None:
+            message = decode(at[1])
+            found.handler, found.key = message.method.decode(errors="replace"), show_key(message.key)
+    return found
 
 
 def _declared(look: Inspection, service: Service, lsn: int, before: int | None) -> str:

@@ -19,7 +19,7 @@ from deathless.shell.disk.small_files import read_small
 from deathless.shell.net.admin_call import Access, access_of
 from deathless.shell.operate.manifest_file import LoadedManifest, read_manifest
 from deathless.shell.operate.status import Part, parts_of
-from deathless.shell.pod.pod_config import read_shared_config
+from deathless.shell.pod.pod_config import read_plain_config, read_shared_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class Target:
         return parts_of(self.shards or (self.config,))
 
 
-def find_target(manifest: str, directory: str, shard: int | None = None, *, every: bool = False) -> Target:
+def find_target(
+    manifest: str, directory: str, shard: int | None = None, *, every: bool = False, silent: bool = False
+) -> Target:
     """Find a service by its folder if one is named, else by its manifest.
 
     Args:
@@ -55,6 +57,7 @@ def find_target(manifest: str, directory: str, shard: int | None = None, *, ever
         directory: of the service or of one of its shards; empty: the manifest counts.
         shard: which one; None: the only one, or that of the folder.
         every: None means all of them, not one.
+        silent: no replica is spoken to, so that the token which a pod's config names is not read.
 
     Raises: InvalidManifest, InvalidArgument, InvalidConfig, PermissionRefused.
     """
@@ -63,7 +66,8 @@ def find_target(manifest: str, directory: str, shard: int | None = None, *, ever
     if loaded is not None:
         configs = loaded.replica_configs()
     else:
-        configs = [read_shared_config(manifest)] if shared else _configs_in(Path(directory))
+        read = read_plain_config if silent else read_shared_config
+        configs = [read(manifest)] if shared else _configs_in(Path(directory))
     first = {config.shard: config for config in reversed(configs)}
     count, where = configs[0].shards, directory or manifest
     if shard is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import os
 import socket
 import struct
@@ -22,12 +23,20 @@ from deathless.base.config import UpgradeConfig
 from deathless.base.errors import UpgradeCalledOff
 
 MODULE: Final = "deathless.shell.upgrade.former_main"
-PREAMBLE: Final = struct.Struct("<Q")
-"""What a connection to the former server begins with: PYTHONHASHSEED of the service's workers."""
+REHEARSAL_MODULE: Final = "deathless.shell.operate.upgrading.rehearsal_child"
+PREAMBLE: Final = struct.Struct("<II")
+"""What a connection to the former server begins with: PYTHONHASHSEED of the process, and what it is for (Use)."""
 END_S: Final = 2.0  # a process that is killed is gone by then
 CONNECT_S: Final = 60.0  # containers of a pod start in any order, and images are fetched
 AGAIN_S: Final = 0.1
 READ_BYTES: Final = 1 << 16
+
+
+class Use(enum.IntEnum):
+    """What a process of the former code is started for."""
+
+    UPGRADE = 0  # follows the log for an upgrader, in the words of `packets`
+    REHEARSAL = 1  # runs the log and tells what it did, in the words of shell.operate.upgrading.rehearsal_child
 
 
 class FormerLink(Protocol):
@@ -130,7 +139,7 @@ class ServedBeside:
             line.setblocking(False)  # one that is full says so
             try:
                 line.connect(self._path)
-                line.sendall(PREAMBLE.pack(self._hash_seed))
+                line.sendall(PREAMBLE.pack(self._hash_seed, Use.UPGRADE))
             except OSError as error:
                 line.close()
                 if time.monotonic() > deadline:

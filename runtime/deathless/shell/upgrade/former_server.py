@@ -1,7 +1,8 @@
 """Serves the former code to upgraders of another image: `deathless former`, in a container of the log's own image.
 
-    upgrader --connection: hash seed, packets--> this server: reads the seed, starts a process, hands the line over
-                      '-------packets----------> former_main, one for each connection
+    upgrader   --connection: seed and use, packets--> this server: reads both, starts a process, hands the line over
+                        '-------packets-------------> former_main, one for each connection
+    rehearsal  --the same, with another use---------> rehearsal_child, one for each connection
 
 PYTHONHASHSEED has to stand before an interpreter starts, so that the server reads the first 8 bytes, and no more. It
 keeps the line beside its child, to see when the upgrader is gone: a child that is busy would not notice.
@@ -28,14 +29,14 @@ from typing import Final
 
 from deathless.base.errors import InvalidConfig
 from deathless.shell.process.reaping import end_all
-from deathless.shell.upgrade.former_link import MODULE, PREAMBLE, environment_of
+from deathless.shell.upgrade.former_link import MODULE, PREAMBLE, REHEARSAL_MODULE, Use, environment_of
 
 _LOG: Final = logging.getLogger("deathless.former")
 CONNECTIONS_MAX: Final = 64
 BACKLOG: Final = 16
 PREAMBLE_S: Final = 10.0  # a connection that has not said its seed by then ends
-SEED_MAX: Final = (1 << 32) - 1  # that an interpreter takes
 MODE: Final = 0o660  # containers of a pod may have users of their own, in one group
+PROGRAMS: Final[dict[int, tuple[str, ...]]] = {Use.UPGRADE: (MODULE,), Use.REHEARSAL: (REHEARSAL_MODULE, "--served")}
 HANGS_UP: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -144,16 +145,16 @@ class FormerServer:
             self._start(connection)
 
     def _start(self, connection: _Connection) -> None:
-        (seed,) = PREAMBLE.unpack(connection.said)
-        if seed > SEED_MAX:
-            self._drop(connection, f"{seed} is no hash seed")
+        seed, use = PREAMBLE.unpack(connection.said)
+        if use not in PROGRAMS:
+            self._drop(connection, f"{use} is nothing that this release is for")
             return
         line = connection.line
         line.setblocking(True)  # as its child expects it, which shares it
         descriptor = line.fileno()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(descriptor), self._config_path],
+                [sys.executable, "-m", *PROGRAMS[use], str(descriptor), self._config_path],
                 pass_fds=(descriptor,),
                 env=environment_of(seed),
                 stdin=subprocess.DEVNULL,
@@ -166,7 +167,8 @@ class FormerServer:
         self._processes[connection.process_descriptor] = connection
         self._poll.register(connection.process_descriptor, select.EPOLLIN)
         self._poll.modify(descriptor, select.EPOLLRDHUP)
-        _LOG.info("the former code is started for an upgrader", extra={"pid": process.pid})
+        whom = "a rehearsal" if use == Use.REHEARSAL else "an upgrader"
+        _LOG.info("the former code is started for %s", whom, extra={"pid": process.pid})
 
     def _process_ended(self, connection: _Connection) -> None:
         assert connection.process is not None

@@ -11,7 +11,8 @@
 A packet is u32 length of its body, u8 kind, body, all integers little-endian. Both ends may be of other versions of
 Deathless: what a kind has is never changed, kinds are added.
 
-At a socket of the former server (former_server) 8 bytes stand before the first packet: the hash seed.
+At a socket of the former server (former_server) 8 bytes stand before the first packet: u32 hash seed, u32 what the
+process is for (former_link.Use; 0: an upgrader).
 
 Guarantees: what `Reader` gives is whole. Does not: read sockets. May import codec and base.
 """

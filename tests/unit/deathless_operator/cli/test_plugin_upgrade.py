@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from tests.unit.deathless_operator.cli.plugin_world import PODS, SERVICES, ApiServer, api_server, put_bank
 
 from deathless_operator.cli import plugin
+from deathless_operator.cli.plugin_upgrade import live_upgrades
+from deathless_operator.cluster.errors import NotFound
 from deathless_operator.model import names
 
 SETS = "/apis/apps/v1/namespaces/ns/statefulsets"
@@ -120,6 +123,20 @@ def test_live_upgrades_are_shown(server: ApiServer, capsys: pytest.CaptureFixtur
     assert [each["name"] for each in told(server, capsys)["liveUpgrades"]] == ["first", "second"]
     assert plugin.main(["upgrade", "bank"]) == 0
     assert "LiveUpgrade second to bank:second, action Go: Ready so far: Ready" in capsys.readouterr().out
+
+
+def test_there_are_no_live_upgrades_where_their_kind_is_not_served() -> None:
+    class Missing:
+        namespace = "ns"
+
+        @property
+        def api(self) -> Missing:
+            return self
+
+        async def list(self, *_: object) -> list[object]:
+            raise NotFound("there is no such kind", status=404, reason="NotFound")
+
+    assert asyncio.run(live_upgrades(Missing(), "bank")) == []  # type: ignore[arg-type]  # as far as it is asked
 
 
 @pytest.mark.parametrize(("action", "which"), [("Hold", "second"), ("Abort", "second"), ("BackOut", "second")])

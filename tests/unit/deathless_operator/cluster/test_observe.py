@@ -10,7 +10,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
-from deathless_operator.cluster.errors import Forbidden, Unacceptable
+from deathless_operator.cluster.errors import Forbidden, NotFound, Unacceptable
 from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, DRILL, NETWORK_POLICY, Kind
 from deathless_operator.cluster.observe import (
     LISTED,
@@ -201,3 +201,12 @@ def test_drills_that_a_ramp_names_are_looked_at_and_no_others() -> None:
     found = asyncio.run(observer._drills("prod", world.snapshot().live_upgrades))
     assert [each.name for each in found] == ["nightly"]
     assert api.kinds == [DRILL, DRILL]
+
+
+def test_live_upgrades_are_none_where_their_kind_is_not_served() -> None:
+    class Missing:
+        async def list(self, *_: object) -> list[object]:
+            raise NotFound("there is no such kind", status=404, reason="NotFound")
+
+    observer = Observer(Missing(), None, OperatorSettings())  # type: ignore[arg-type]  # as far as it is asked
+    assert asyncio.run(observer.live_upgrades("prod", "bank")) == ()

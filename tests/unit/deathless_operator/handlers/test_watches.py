@@ -7,9 +7,18 @@ import itertools
 from typing import Any
 
 import kopf
+import pytest
 
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, SERVICE
+from deathless_operator.cluster.kinds import (
+    CERTIFICATE,
+    DRILL,
+    LIVE_UPGRADE,
+    NODE,
+    REHEARSAL,
+    REPLAY,
+    SERVICE,
+)
 from deathless_operator.handlers.watches import (
     OWNED,
     SETTLE_OWNED_S,
@@ -144,6 +153,15 @@ def test_object_is_about_its_service_and_its_drill() -> None:
     ]
     assert keys_of({"metadata": {"namespace": "shop", "annotations": {names.DRILL_ANNOTATION: "odd"}}}) == []
     assert keys_of({"metadata": {"namespace": "shop"}}) == []
+
+
+@pytest.mark.parametrize("kind", [REPLAY.kind, REHEARSAL.kind])
+def test_pod_of_a_run_of_a_log_is_about_its_service_and_the_run(kind: str) -> None:
+    meta = {"namespace": "prod", "labels": {names.LABEL_SERVICE: "bank"}}
+    meta |= {"annotations": {names.LOG_RUN_ANNOTATION: f"{kind}/prod/again"}}
+    assert keys_of({"metadata": meta}) == [Key(SERVICE.kind, "prod", "bank"), Key(kind, "prod", "again")]
+    meta["annotations"] = {names.LOG_RUN_ANNOTATION: "Elsewhere/prod/again"}
+    assert keys_of({"metadata": meta}) == [Key(SERVICE.kind, "prod", "bank")], "nobody looks at such objects"
 
 
 def test_what_erases_keys_is_about_the_service_that_is_gone() -> None:

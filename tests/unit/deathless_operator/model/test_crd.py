@@ -16,6 +16,7 @@ from deathless_operator.model.crd import DEFINITIONS, Definition, make_crd
 
 # Fields of tolerations, which pods get whole.
 HANDED_ON = {"operator", "toleration_seconds"}
+EXACT_MAX = 2**53 - 1
 
 
 def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -45,6 +46,8 @@ def test_file_that_differs_or_is_of_no_model_is_found(tmp_path: Path) -> None:
         "deathless.dev_failoverdrills.yaml",
         "deathless.dev_gone.yaml",
         "deathless.dev_liveupgrades.yaml",
+        "deathless.dev_rehearsals.yaml",
+        "deathless.dev_replays.yaml",
     ]
 
 
@@ -61,6 +64,14 @@ def test_schema_is_structural_and_bounded(definition: Definition) -> None:
             assert "maxLength" in node or "enum" in node, path
         if isinstance(node.get("additionalProperties"), dict):
             assert "maxProperties" in node, path
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
+def test_bounds_are_numbers_that_an_api_server_reads_exactly(definition: Definition) -> None:
+    """It reads bounds as floating-point numbers: above 2^53 - 1 another number would be the bound."""
+    for path, node in nodes(schema_of(definition)):
+        for word in ("minimum", "maximum"):
+            assert abs(node.get(word, 0)) <= EXACT_MAX, path
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)

@@ -12,8 +12,16 @@ import yaml
 from deathless.base.limits import Limits
 from deathless.base.schema_check import find_problems
 from deathless_operator.model.drill import DrillSpec, drill_problems
-from deathless_operator.model.rules import DRILL_RULES, LIVE_UPGRADE_RULES, SERVICE_RULES, Rule
+from deathless_operator.model.rules import (
+    DRILL_RULES,
+    LIVE_UPGRADE_RULES,
+    REHEARSAL_RULES,
+    REPLAY_RULES,
+    SERVICE_RULES,
+    Rule,
+)
 from deathless_operator.model.service import read_spec
+from deathless_operator.plan.log_runs.reading import read_rehearsal, read_replay
 from deathless_operator.plan.service.reading import read_live_upgrade
 
 SAMPLES = Path(__file__).resolve().parents[4] / "tests/samples"
@@ -21,6 +29,8 @@ RULES = [
     *(("service", rule) for rule in SERVICE_RULES),
     *(("drill", rule) for rule in DRILL_RULES),
     *(("upgrade", rule) for rule in LIVE_UPGRADE_RULES),
+    *(("replay", rule) for rule in REPLAY_RULES),
+    *(("rehearsal", rule) for rule in REHEARSAL_RULES),
 ]
 # The API server alone knows what was before, and reads texts as quantities and schedules.
 SERVER_ALONE = ("drill-schedule-has-five-fields",)
@@ -38,6 +48,10 @@ def problems(folder: str, manifest: Any) -> list[str]:
         return list(read_spec(manifest)[1])
     if folder == "upgrade":
         return list(read_live_upgrade(manifest).problems)
+    if folder == "replay":
+        return list(read_replay(manifest).problems)
+    if folder == "rehearsal":
+        return list(read_rehearsal(manifest).problems)
     found = find_problems(manifest["spec"], DrillSpec)
     return [str(problem) for problem in found] or drill_problems(msgspec.convert(manifest["spec"], DrillSpec))
 

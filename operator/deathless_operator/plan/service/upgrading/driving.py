@@ -10,19 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 from deathless_operator.model import names
-from deathless_operator.model.values import JsonObject, objects, part
+from deathless_operator.model.values import JsonObject, part
 from deathless_operator.plan.service.objects import Objects
 from deathless_operator.plan.service.placement import digest
 from deathless_operator.plan.service.upgrading.accepted import Drive
+from deathless_operator.plan.tool_pods import CONFIG, TERMINATION_FILE, pod_spec, template_of, whole
 
 DRIVE_S: Final = 600
 """So long it waits at most for whatever is not there yet, seconds."""
 DEADLINE_S: Final = 720
 """Kubernetes ends the pod after this, if it has not ended by itself."""
-TERMINATION_FILE: Final = "/dev/termination-log"
-KEPT: Final = ("image", "imagePullPolicy", "env", "resources", "securityContext", "volumeMounts")
-"""Of the replica's container; its ports, probes and hooks are not the tool's."""
-LEFT_OUT: Final = ("containers", "volumes", "serviceAccountName", "terminationGracePeriodSeconds")
 
 
 def driving_pod(objects_of: Objects, service: str, stateful_set: JsonObject, drive: Drive) -> JsonObject:
@@ -34,30 +31,14 @@ def driving_pod(objects_of: Objects, service: str, stateful_set: JsonObject, dri
         stateful_set: manifest with the template of the new code.
         drive: what the pod is to do.
     """
-    template = part(stateful_set, "spec", "template", "spec")
-    assert isinstance(template, dict), "a StatefulSet has a template"
-    replica = next(each for each in objects(template, "containers") if each["name"] == names.CONTAINER)
-    words = ["upgrade", "drive", "-f", f"{names.CONFIG_FOLDER}/{names.CONFIG_FILE}"]
+    template = template_of(stateful_set)
+    words = ["upgrade", "drive", "-f", CONFIG]
     words += ["--upgraders", ",".join(drive.upgraders)]
     words += ["--fingerprint", drive.fingerprint]
     words += ["--only-compatible"] if drive.only_compatible else []
     words += ["--prepare-only"] if drive.prepare_only else []
     words += ["--timeout", str(DRIVE_S), "--termination-file", TERMINATION_FILE]
-    program: JsonObject = {key: value for key, value in replica.items() if key in KEPT}
-    program |= {
-        "name": names.PURPOSE_UPGRADE,
-        "command": ["deathless", *words],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
-    mounted = {mount["name"] for mount in objects(replica, "volumeMounts")}
-    pod: JsonObject = {key: value for key, value in template.items() if key not in LEFT_OUT}
-    pod |= {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "activeDeadlineSeconds": DEADLINE_S,
-        "containers": [program],
-        "volumes": [volume for volume in objects(template, "volumes") if volume["name"] in mounted],
-    }
+    pod = pod_spec(template, [whole(template, names.PURPOSE_UPGRADE, words)], DEADLINE_S)
     name = names.upgrade_pod(service, digest([drive.key, drive.attempt, *drive.upgraders]))
     noted = {names.UPGRADE_OF_ANNOTATION: drive.key, names.ATTEMPT_ANNOTATION: str(drive.attempt)}
     manifest = objects_of.make("v1", "Pod", name, {"spec": pod}, annotations=noted)

@@ -5,7 +5,8 @@ r"""Rehearses an upgrade: a service's own log is run by the former code and by t
 
 The run begins at the oldest place that is whole (a checkpoint, or the log's beginning) behind the last upgrade, so that
 one code wrote all of it. The processes are children of this one and nobody's else (rehearsal_child); one frame is under
-way at a time, so memory holds the states of three processes and no log.
+way at a time, so memory holds the states of three processes and no log. In a pod the former code is served by a
+container of the image that wrote the log (shell.upgrade.former_server).
 
 Guarantees: nothing is written into the service's folder, no lock is taken, nobody is sent anything; what is begun ends
 with this process, and leaves nothing. Does not: import the author's code; run queries; judge (execution.rehearsal).
@@ -22,7 +23,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Final
+from pathlib import Path
+from typing import IO, Final, cast
 
 import msgspec
 
@@ -47,9 +49,12 @@ from deathless.shell.operate.upgrading.rehearsal_child import (
     Word,
 )
 from deathless.shell.service_code.former_command import former_command
+from deathless.shell.upgrade.former_link import AGAIN_S, CONNECT_S, PREAMBLE, Use
 from deathless.shell.upgrade.packets import PLACE, Failed, Reader, frame_body, packet
 
 READ_BYTES: Final = 1 << 20
+MODE: Final = 0o660  # of the file that is passed: containers of a pod may have users of their own, in one group
+CLOSED: Final = "it has closed its end"
 END_S: Final = 2.0  # a process that is killed is gone by then
 TURNS_S: Final = 120.0
 """The turns of one frame end within this; a worker would be ended after a turn of `turnMaxS`, 10 s."""
@@ -111,6 +116,7 @@ def rehearse(
     environment: Mapping[str, str],
     window: Window,
     told: Told = str,
+    former: str = "",
 ) -> Rehearsed:
     """Rehearse an upgrade, shard by shard.
 
@@ -120,11 +126,13 @@ def rehearse(
         environment: of the processes, the whole of it.
         window: which part of the log.
         told: is told how far it is.
+        former: Unix socket at which the former code is served (shell.upgrade.former_server); empty: the copy that is
+            kept with the log runs, in a process of ours.
 
     Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with; FormerCodeMissing; what the
     codes raise when they are loaded; Diverged where the former code does not give what it gave.
     """
-    runs = [_Run(look, module, environment, window, told).run() for look in looks]
+    runs = [_Run(look, module, environment, window, told, former).run() for look in looks]
     if len(runs) == 1:
         return runs[0]
     misfits, notes, coverage = Tally(), Tally(), dict[str, Coverage]()
@@ -194,30 +202,15 @@ class ChildEnded(Exception):
     """A process is gone, and did not say why."""
 
 
-class Child:
-    """One of the processes.
+class Side:
+    """The way to one of the processes.
 
     Args:
-        interpreter: that runs it.
-        environment: the whole of it.
-        file: through which what a code holds is passed.
+        line: the socket to it.
     """
 
-    def __init__(self, interpreter: str, environment: Mapping[str, str], file: int) -> None:
-        self._socket, theirs = socket.socketpair()
-        try:
-            self._process = subprocess.Popen(
-                [interpreter, "-m", MODULE, str(theirs.fileno()), str(file)],
-                pass_fds=(theirs.fileno(), file),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
-            )
-        except OSError as error:
-            self._socket.close()
-            raise InvalidArgument(f"{interpreter} can't be started: {error}") from error
-        finally:
-            theirs.close()
+    def __init__(self, line: socket.socket) -> None:
+        self._socket = line
         self._reader = Reader()
         self._packets: Iterator[tuple[int, bytes]] = iter(())
         self._silent = ""  # why it was ended
@@ -243,7 +236,7 @@ class Child:
             try:
                 piece = self._socket.recv(READ_BYTES)
             except TimeoutError:
-                self._process.kill()
+                self.kill()
                 self._silent = f"nothing ended for {within_s:g} s"
                 raise ChildEnded from None
             except ConnectionResetError:
@@ -252,18 +245,91 @@ class Child:
                 raise ChildEnded
             self._packets = self._reader.feed(piece)
 
+    def kill(self) -> None:
+        """End it at once."""
+        self._socket.close()
+
     def ended(self) -> str:
         """Say how it ended."""
+        return self._silent or CLOSED
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+
+class Served(Side):
+    """A process of the former code in another container of the pod, started by its former server.
+
+    Args:
+        path: of the server's socket.
+        hash_seed: PYTHONHASHSEED of the process.
+
+    Raises: InvalidArgument where nobody serves there.
+    """
+
+    def __init__(self, path: str, hash_seed: int) -> None:
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            line = socket.socket(socket.AF_UNIX)
+            try:
+                line.connect(path)
+                line.sendall(PREAMBLE.pack(hash_seed, Use.REHEARSAL))
+            except OSError as error:
+                line.close()
+                if time.monotonic() > deadline:
+                    raise InvalidArgument(
+                        f"nobody serves the former code at {path} after {CONNECT_S:g} s: {error}",
+                        remedy="see the log of the container `former`",
+                    ) from error
+                time.sleep(AGAIN_S)
+            else:
+                super().__init__(line)
+                return
+
+
+class Child(Side):
+    """A process of ours.
+
+    Args:
+        interpreter: that runs it.
+        environment: the whole of it.
+        file: through which what a code holds is passed.
+    """
+
+    def __init__(self, interpreter: str, environment: Mapping[str, str], file: int) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [interpreter, "-m", MODULE, str(theirs.fileno()), str(file)],
+                pass_fds=(theirs.fileno(), file),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+            )
+        except OSError as error:
+            ours.close()
+            raise InvalidArgument(f"{interpreter} can't be started: {error}") from error
+        finally:
+            theirs.close()
+        super().__init__(ours)
+
+    def kill(self) -> None:
+        """See Side."""
+        self._process.kill()
+
+    def ended(self) -> str:
+        """See Side."""
         if self._silent:
             return self._silent
         try:
             status = self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            return "it has closed its end"
+            return CLOSED
         return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
 
     def close(self) -> None:
-        """End it."""
+        """See Side."""
         self._socket.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -274,8 +340,9 @@ class _Run:
     """The rehearsal of one shard."""
 
     def __init__(
-        self, look: Inspection, module: str, environment: Mapping[str, str], window: Window, told: Told
+        self, look: Inspection, module: str, environment: Mapping[str, str], window: Window, told: Told, former: str
     ) -> None:
+        self._former = former
         self._look = look
         self._module = module
         self._environment = environment
@@ -291,24 +358,19 @@ class _Run:
         if not look.view.head:
             raise InvalidArgument("the log is empty: there is nothing to rehearse with")
         fingerprint = bytes(look.reader.routes.cut(look.view.head).fingerprint)
-        interpreter, folder, module = former_command(look.config.directory, fingerprint)
         start = start_of(look, fingerprint, self._window.start)
         config, record = look.config, look.record
-        former_config = msgspec.structs.replace(config, module=module, code=folder.name, upgrade=None)
         new_config = msgspec.structs.replace(config, module=self._module, code="", upgrade=None)
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(tempfile.TemporaryFile())
+            file = stack.enter_context(_passed(named=bool(self._former)))
             first, second = self._seeds(record)
-
-            def child(command: str, environment: Mapping[str, str]) -> Child:
-                made = Child(command, environment, file.fileno())
-                stack.callback(made.close)
-                return made
-
-            former = child(interpreter, first)
-            former.say(Word.BEGIN, _orders(former_config, record, fingerprint, former=True, place=start.place))
+            former = self._begin_former(fingerprint, first, file, start.place)
+            stack.callback(former.close)
             _heard(former, Word.READY, "the former code")
-            news = [child(sys.executable, first), child(sys.executable, second)]
+            news: list[Side] = []
+            for environment in (first, second):
+                news.append(Child(sys.executable, environment, file.fileno()))
+                stack.callback(news[-1].close)
             for at, each in enumerate(news):
                 each.say(Word.BEGIN, _orders(new_config, record, fingerprint, former=False, notes=at == 0))
             ready, _ = [read_msgpack(_heard(each, Word.READY, "the new code"), Ready) for each in news]
@@ -331,13 +393,27 @@ class _Run:
                 result.seconds = time.monotonic() - begun
             return result
 
+    def _begin_former(self, fingerprint: bytes, environment: Mapping[str, str], file: IO[bytes], place: bytes) -> Side:
+        """Have a process of the former code begin. Raises: InvalidArgument, FormerCodeMissing."""
+        config, record = self._look.config, self._look.record
+        if self._former:
+            former: Side = Served(self._former, record.hash_seed)
+            orders = _orders(config, record, fingerprint, former=True, place=place, path=str(file.name))
+        else:
+            interpreter, folder, module = former_command(config.directory, fingerprint)
+            config = msgspec.structs.replace(config, module=module, code=folder.name, upgrade=None)
+            former = Child(interpreter, environment, file.fileno())
+            orders = _orders(config, record, fingerprint, former=True, place=place)
+        former.say(Word.BEGIN, orders)
+        return former
+
     def _seeds(self, record: ServiceRecord) -> tuple[dict[str, str], dict[str, str]]:
         """Give the environments of the processes: as workers have it, and with another hash seed."""
         base = {**self._environment, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
         other = 1 if record.hash_seed != 1 else 2
         return base | {"PYTHONHASHSEED": str(record.hash_seed)}, base | {"PYTHONHASHSEED": str(other)}
 
-    def _compare(self, former: Child, news: list[Child], start: _Start, file: IO[bytes]) -> Found:
+    def _compare(self, former: Side, news: list[Side], start: _Start, file: IO[bytes]) -> Found:
         """Run the log by all of them; gives what was found up to the end, or up to where the new code ended."""
         total = start.to - start.lsn if self._window.messages is None else self._window.messages
         frames = self._frames(start)
@@ -376,7 +452,7 @@ class _Run:
                 left -= frame.count
             yield frame
 
-    def _died(self, news: list[Child], did: bytes, file: IO[bytes]) -> None:
+    def _died(self, news: list[Side], did: bytes, file: IO[bytes]) -> None:
         """Tell of a process of the new code that ended in these steps."""
         trace = decode_trace(did)
         lsn = int.from_bytes(os.pread(file.fileno(), NOTE_BYTES, 0), "little")
@@ -394,6 +470,15 @@ class _Run:
                 self._findings.add(Difference(NOT_DETERMINISTIC, handler, step[0].lsn, key))
 
 
+def _passed(*, named: bool) -> IO[bytes]:
+    """Give the file through which what a code holds is passed; one with a name is for another container."""
+    if not named:
+        return tempfile.TemporaryFile()
+    file = tempfile.NamedTemporaryFile(prefix="rehearsal-")  # noqa: SIM115 - who calls closes it
+    Path(file.name).chmod(MODE)
+    return cast("IO[bytes]", file)
+
+
 def _orders(
     config: ReplicaConfig,
     record: ServiceRecord,
@@ -402,12 +487,13 @@ def _orders(
     former: bool,
     place: bytes = b"",
     notes: bool = False,
+    path: str = "",
 ) -> bytes:
-    orders = Orders(former, msgspec.json.encode(config), record.seed, fingerprint, place, notes)
+    orders = Orders(former, msgspec.json.encode(config), record.seed, fingerprint, place, notes, path)
     return msgspec.msgpack.encode(orders)
 
 
-def _heard(child: Child, word: Word, whose: str, within_s: float | None = None) -> bytes:
+def _heard(child: Side, word: Word, whose: str, within_s: float | None = None) -> bytes:
     """Give an answer of a process that must not end. Raises: InvalidArgument where it did; what it tells of."""
     try:
         return child.hear(word, within_s)

@@ -15,7 +15,9 @@
                              <----------------------------------------    FOUND (differences, coverage, misfits)
 
 Packets are those of shell.upgrade.packets; what a code holds passes through one open file without a name, which ends
-with the last process that has it. The process of the new code notes there which step it runs, for who finds it dead.
+with the last process that has it. In a pod the former code is another container's, started by its former server: there
+the file has a name, in the folder that both containers have. The process of the new code notes in it which step it
+runs, for who finds it dead.
 
 Guarantees: nothing in the service's folder is changed; it ends with its parent, and gives way to the service. Does not:
 decide (execution.rehearsal does), take a lock, open a port.
@@ -43,17 +45,22 @@ from deathless.execution.rehearsal.findings import Coverage, Difference
 from deathless.execution.rehearsal.judge import Judge
 from deathless.execution.rehearsal.recorder import Recorder
 from deathless.execution.rehearsal.steps import decode_trace, encode_did, encode_trace
+from deathless.shell.link.config_file import read_config
 from deathless.shell.process.forked import NICE, die_with_parent
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.loading import load_service
+from deathless.shell.upgrade.former_link import REHEARSAL_MODULE
 from deathless.shell.upgrade.former_main import FormerCode, Line, run_told
 from deathless.shell.upgrade.migration import Migration
 from deathless.shell.upgrade.packets import Begin
 
-MODULE: Final = "deathless.shell.operate.upgrading.rehearsal_child"
+MODULE: Final = REHEARSAL_MODULE
 PRINT_BYTES: Final = 8
 NOTE_BYTES: Final = 8
+SERVED: Final = "--served"
+NO_FILE: Final = -1
+"""Who is served by a former server has no file but the one that its orders name."""
 
 
 class Word(enum.IntEnum):
@@ -81,6 +88,7 @@ class Orders(msgspec.Struct, array_like=True, frozen=True):
     fingerprint: bytes  # of the former code
     place: bytes = b""  # of the checkpoint to begin with (packets.PLACE); empty: the log's beginning
     notes: bool = False  # note which step is run
+    path: str = ""  # of the file through which it gives what it holds; empty: the one that it was started with
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
@@ -105,9 +113,9 @@ class Found(msgspec.Struct, array_like=True, frozen=True):
 class Former:
     """The former code."""
 
-    def __init__(self, orders: Orders, file: int) -> None:
-        self._code = FormerCode(Begin(orders.config, orders.seed, orders.fingerprint), make=Recorder)
-        self._file = file
+    def __init__(self, orders: Orders, file: int, config: ReplicaConfig | None) -> None:
+        self._code = FormerCode(Begin(orders.config, orders.seed, orders.fingerprint), config, make=Recorder)
+        self._path = orders.path or f"/proc/self/fd/{file}"
         assert isinstance(self._code.executor, Recorder)
         self._recorder = self._code.executor
         if orders.place:
@@ -125,7 +133,7 @@ class Former:
 
     def give(self) -> bytes:
         """Write all that it holds into the file."""
-        return self._code.give(f"/proc/self/fd/{self._file}")
+        return self._code.give(self._path)
 
 
 class New:
@@ -202,8 +210,14 @@ class New:
         return checkpoint.decode(read, Outbox())
 
 
-def serve(line: Line, file: int) -> None:
-    """Do what is said until the tool is gone. Raises: DeathlessError, OSError."""
+def serve(line: Line, file: int, config: ReplicaConfig | None = None) -> None:
+    """Do what is said until the tool is gone. Raises: DeathlessError, OSError.
+
+    Args:
+        line: to the tool.
+        file: through which what a code holds is passed.
+        config: that counts for the former code, in place of the one that it is told.
+    """
     code: Former | New | None = None
     for packets in line.packets():
         for word, body in packets:
@@ -214,7 +228,7 @@ def serve(line: Line, file: int) -> None:
             else:
                 orders = read_msgpack(body, Orders)
                 if orders.former:
-                    code = Former(orders, file)
+                    code = Former(orders, file, config)
                     answer = Word.READY, code.give()
                 else:
                     code = New(orders, file)
@@ -223,11 +237,22 @@ def serve(line: Line, file: int) -> None:
 
 
 def main() -> int:
-    """Be the process; the arguments are the descriptors of the socket and of the file."""
+    """Be the process; the arguments are the descriptors of the socket and of the file.
+
+    Of a former server: `--served`, the descriptor of the socket, and the path of the config that counts.
+    """
     die_with_parent()
     os.nice(NICE)
-    with contextlib.closing(Line(int(sys.argv[1]))) as line:
-        return run_told(line, Word.FAILED, "rehearsal", lambda: serve(line, int(sys.argv[2])))
+    served = sys.argv[1] == SERVED
+    with contextlib.closing(Line(int(sys.argv[2 if served else 1]))) as line:
+
+        def work() -> None:
+            if served:
+                serve(line, NO_FILE, read_config(sys.argv[3]))
+            else:
+                serve(line, int(sys.argv[2]))
+
+        return run_told(line, Word.FAILED, "rehearsal", work)
 
 
 if __name__ == "__main__":

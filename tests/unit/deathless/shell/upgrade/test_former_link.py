@@ -14,7 +14,7 @@ import pytest
 from deathless.base.config import UpgradeConfig
 from deathless.base.errors import UpgradeCalledOff
 from deathless.shell.upgrade import former_link
-from deathless.shell.upgrade.former_link import PREAMBLE, OwnProcess, ServedBeside, environment_of, link_of
+from deathless.shell.upgrade.former_link import PREAMBLE, OwnProcess, ServedBeside, Use, environment_of, link_of
 
 UPGRADE = UpgradeConfig(id="ab" * 16, from_generation=1, from_fingerprint="cd" * 16, from_version=1)
 
@@ -40,7 +40,7 @@ def test_a_server_that_comes_later_is_waited_for_and_told_the_hash_seed(tmp_path
             listener.bind(path)
             listener.listen()
             with await opening, listener.accept()[0] as line:
-                assert line.recv(64) == PREAMBLE.pack(41)
+                assert line.recv(64) == PREAMBLE.pack(41, Use.UPGRADE)
                 line.sendall(b"its last words")
                 line.shutdown(socket.SHUT_WR)
                 link.close()

@@ -21,12 +21,14 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, UpgradeCalledOff
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.snapshot_migration import Migrated
+from deathless.shell.operate.upgrading import rehearsal_child
 from deathless.shell.upgrade import former_server
 from deathless.shell.upgrade.former import FormerProcess
-from deathless.shell.upgrade.former_link import PREAMBLE, ServedBeside
-from deathless.shell.upgrade.former_server import SEED_MAX, FormerServer, listen_at
+from deathless.shell.upgrade.former_link import PREAMBLE, ServedBeside, Use
+from deathless.shell.upgrade.former_server import PROGRAMS, FormerServer, listen_at
 
 __all__ = ["former_code"]
+UNKNOWN_USE = max(Use) + 1
 
 PROGRAM = """
 import sys
@@ -156,7 +158,7 @@ def test_code_that_is_not_what_wrote_the_log_is_told(served: Served) -> None:
     served.former.run(served.former.process(link=served.link(), fingerprint=b"x" * 16), work)
 
 
-@pytest.mark.parametrize("said", [b"", b"1234567", PREAMBLE.pack(SEED_MAX + 1)])
+@pytest.mark.parametrize("said", [b"", b"1234567", PREAMBLE.pack(7, UNKNOWN_USE)])
 def test_a_connection_that_begins_badly_costs_itself_alone(served: Served, said: bytes) -> None:
     served.connect().close()
     with socket.socket(socket.AF_UNIX) as line:
@@ -179,7 +181,7 @@ def test_with_the_connection_its_process_ends_also_one_that_is_busy(served: Serv
 def wait_for_children(served: Served) -> list[int]:
     with socket.socket(socket.AF_UNIX) as other:  # connections are seen to in their order
         other.connect(served.path)
-        other.sendall(PREAMBLE.pack(SEED_MAX + 1))
+        other.sendall(PREAMBLE.pack(7, UNKNOWN_USE))
         assert other.recv(1) == b""
     return children_of(served.process.pid)
 
@@ -272,3 +274,8 @@ def test_config_of_the_server_is_read_by_its_processes(former_code: Former) -> N
         server.process.kill()
         server.process.wait()
     assert isinstance(former_code.config, ReplicaConfig)
+
+
+def test_what_is_asked_for_has_a_program_of_its_own() -> None:
+    assert set(PROGRAMS) == set(Use)
+    assert PROGRAMS[Use.REHEARSAL] == (rehearsal_child.MODULE, rehearsal_child.SERVED)

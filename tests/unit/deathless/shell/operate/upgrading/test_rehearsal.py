@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from deathless.base.errors import InvalidArgument
 from deathless.shell.operate.upgrading import rehearsal as module
-from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded
+from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Served
 from deathless.shell.operate.upgrading.rehearsal_child import Word
+from deathless.shell.upgrade.former_link import PREAMBLE, Use
+from deathless.shell.upgrade.former_server import listen_at
 
 
 @pytest.fixture(name="silent")
@@ -35,3 +38,23 @@ def test_a_process_that_ends_says_how(silent: Child) -> None:
     with pytest.raises(ChildEnded):
         silent.hear(Word.JUDGED, 30.0)
     assert silent.ended() == "it was ended by signal 9"
+
+
+def test_former_code_that_is_served_is_asked_for_with_its_hash_seed(tmp_path: Path) -> None:
+    path = str(tmp_path / "former.sock")
+    with listen_at(path) as listener:
+        served = Served(path, 41)
+        listener.setblocking(True)
+        line, _ = listener.accept()
+        with line:
+            assert PREAMBLE.unpack(line.recv(64)) == (41, Use.REHEARSAL)
+        with pytest.raises(ChildEnded):
+            served.hear(Word.READY, 30.0)
+        assert served.ended() == "it has closed its end"
+        served.close()
+
+
+def test_nobody_who_serves_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECT_S", 0.0)
+    with pytest.raises(InvalidArgument, match="nobody serves the former code"):
+        Served(str(tmp_path / "former.sock"), 41)
