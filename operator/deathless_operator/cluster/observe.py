@@ -38,6 +38,7 @@ from deathless_operator.cluster.kinds import (
     NETWORK_POLICY,
     NODE,
     POD,
+    REHEARSAL,
     ROLE,
     ROLE_BINDING,
     SECRET,
@@ -58,8 +59,10 @@ from deathless_operator.cluster.trust import (
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
 from deathless_operator.model.live_upgrade import LiveUpgradeResource
+from deathless_operator.model.rehearsal import RehearsalResource
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill.reading import read_drill
+from deathless_operator.plan.log_runs.reading import read_rehearsal
 from deathless_operator.plan.service import erasure, reading
 from deathless_operator.plan.service.access import copies, store_mark, with_users
 from deathless_operator.plan.service.pods import ordinal_of
@@ -111,6 +114,7 @@ class Belongings:
     hidden: tuple[Failure, ...]  # single objects that may not be looked at
     live_upgrades: tuple[LiveUpgradeResource, ...]
     drills: tuple[DrillResource, ...]  # those that a ramp of these names
+    rehearsals: tuple[RehearsalResource, ...]  # those that one of these names
 
 
 class Observer:
@@ -183,6 +187,7 @@ class Observer:
             nodes=nodes,
             live_upgrades=belongings.live_upgrades,
             drills=belongings.drills,
+            rehearsals=belongings.rehearsals,
             claim=claim,
             certificates=tuple(certificate_facts(each) for each in secrets if _name(each) in certificates),
             authority=self._trust.facts(),
@@ -234,9 +239,20 @@ class Observer:
     async def _drills(self, namespace: str, upgrades: Iterable[LiveUpgradeResource]) -> tuple[DrillResource, ...]:
         """Return the drills that ramps of upgrades wait for, those that exist."""
         steps = (step for each in upgrades if each.spec is not None for step in each.spec.ramp)
-        wanted = sorted({step.drill for step in steps if step.drill})
-        found = await asyncio.gather(*(self._api.find(DRILL, namespace, each) for each in wanted))
-        return tuple(read_drill(each) for each in found if each is not None)
+        return tuple(read_drill(each) for each in await self._named(DRILL, namespace, (step.drill for step in steps)))
+
+    async def _rehearsals(
+        self, namespace: str, upgrades: Iterable[LiveUpgradeResource]
+    ) -> tuple[RehearsalResource, ...]:
+        """Return the rehearsals that upgrades wait for, those that exist."""
+        wanted = (each.spec.rehearsal for each in upgrades if each.spec is not None)
+        return tuple(read_rehearsal(each) for each in await self._named(REHEARSAL, namespace, wanted))
+
+    async def _named(self, kind: Kind, namespace: str, wanted: Iterable[str]) -> list[Object]:
+        """Return those objects of a kind that exist of the names that are not empty."""
+        asked = sorted({name for name in wanted if name})
+        found = await asyncio.gather(*(self._api.find(kind, namespace, name) for name in asked))
+        return [each for each in found if each is not None]
 
     async def observe_remains(self, namespace: str, name: str) -> Remains | None:
         """Return what is left of a service that is gone; None: nothing that is to be erased.
@@ -308,6 +324,7 @@ class Observer:
             hidden=tuple(hidden),
             live_upgrades=live_upgrades,
             drills=await self._drills(namespace, live_upgrades),
+            rehearsals=await self._rehearsals(namespace, live_upgrades),
         )
         self._memory.keep(key, mark, about, found)
         return found

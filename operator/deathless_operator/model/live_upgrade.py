@@ -116,6 +116,13 @@ class LiveUpgradeSpec(Part, frozen=True):
     window: Annotated[
         Window | None, told("When the service may be handed over to the new code; when absent, at any time.")
     ] = None
+    rehearsal: Annotated[
+        Annotated[str, Meta(max_length=253)],
+        told(
+            "A Rehearsal of the service with the same image and module: nothing is begun until it has passed. When "
+            "empty, none is waited for."
+        ),
+    ] = ""
     ramp: Annotated[
         tuple[RampStep, ...],
         Meta(max_length=16),

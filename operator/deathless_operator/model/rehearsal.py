@@ -1,6 +1,7 @@
 """A Rehearsal: a service's log is run by the code that serves and by another image, and what differs is told.
 
-It tells before an upgrade what callers would see otherwise behind it. Nothing is upgraded, and nobody waits for it.
+It tells before an upgrade what callers would see otherwise behind it. Nothing is upgraded by it; a LiveUpgrade may wait
+for it.
 
 Guarantees: typed spec and status, from which the CRD is generated. Does not: run anything. Imports base alone.
 """

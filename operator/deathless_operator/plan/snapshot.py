@@ -26,6 +26,7 @@ from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
 from deathless_operator.model.live_upgrade import LiveUpgradeResource
+from deathless_operator.model.rehearsal import RehearsalResource
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject
 
@@ -248,6 +249,7 @@ class Snapshot:
     nodes: tuple[NodeView, ...] = ()
     live_upgrades: tuple[LiveUpgradeResource, ...] = ()  # of this service, the oldest first
     drills: tuple[DrillResource, ...] = ()  # those that a ramp of these names
+    rehearsals: tuple[RehearsalResource, ...] = ()  # those that one of these names
     claim: ClaimView | None = None  # None: there is none of the name that the spec gives or implies
     certificates: tuple[CertificateFacts, ...] = ()  # of the replicas' and the clients' Secret, those that exist
     authority: AuthorityFacts = field(default_factory=AuthorityFacts)

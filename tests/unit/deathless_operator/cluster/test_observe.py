@@ -11,7 +11,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
 from deathless_operator.cluster.errors import Forbidden, NotFound, Unacceptable
-from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, DRILL, NETWORK_POLICY, Kind
+from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, DRILL, NETWORK_POLICY, REHEARSAL, Kind
 from deathless_operator.cluster.observe import (
     LISTED,
     Observer,
@@ -184,8 +184,8 @@ def test_secrets_of_services_that_log_in_are_looked_for_beside_those_of_before()
     assert sorted(name.rpartition("-")[0] for name in found - before) == ["bank-lock-tls", "bank-lock-user"]
 
 
-class OneDrill(Lists):
-    """A FailoverDrill of one name stands there."""
+class OneObject(Lists):
+    """An object of one name stands there."""
 
     async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, object] | None:  # type: ignore[override]
         self.kinds.append(kind)
@@ -196,11 +196,21 @@ def test_drills_that_a_ramp_names_are_looked_at_and_no_others() -> None:
     world = running()
     world.ask("second", "bank:other", ramp=[{"shards": 1, "drill": "nightly"}, {"shards": 2, "drill": "absent"}])
     world.ask("third", "bank:other", ramp=[{"shards": 1}])
-    api = OneDrill()
+    api = OneObject()
     observer = Observer(api, None, OperatorSettings())  # type: ignore[arg-type]  # as far as they are asked
     found = asyncio.run(observer._drills("prod", world.snapshot().live_upgrades))
     assert [each.name for each in found] == ["nightly"]
     assert api.kinds == [DRILL, DRILL]
+
+
+def test_a_rehearsal_that_an_upgrade_names_is_looked_at() -> None:
+    world = running()
+    world.ask("second", "bank:other", rehearsal="nightly")
+    api = OneObject()
+    observer = Observer(api, None, OperatorSettings())  # type: ignore[arg-type]  # as far as they are asked
+    found = asyncio.run(observer._rehearsals("prod", world.snapshot().live_upgrades))
+    assert [each.name for each in found] == ["nightly"]
+    assert api.kinds == [REHEARSAL]
 
 
 def test_live_upgrades_are_none_where_their_kind_is_not_served() -> None:

@@ -33,6 +33,7 @@ from deathless_operator.plan.actions import (
     target,
 )
 from deathless_operator.plan.drill.reading import read_drill
+from deathless_operator.plan.log_runs.reading import read_rehearsal
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.service.plan import Plan, make_plan
 from deathless_operator.plan.service.reading import (
@@ -114,6 +115,7 @@ class World:
     safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
     live_upgrades: dict[str, Raw] = field(default_factory=dict)
     drills: dict[str, Raw] = field(default_factory=dict)
+    rehearsals: dict[str, Raw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for index in range(4):
@@ -158,6 +160,7 @@ class World:
             nodes=tuple(read_node(found) for found in self.nodes.values()),
             live_upgrades=tuple(read_live_upgrade(copied(found)) for found in self.live_upgrades.values()),
             drills=tuple(read_drill(copied(found)) for found in self.drills.values()),
+            rehearsals=tuple(read_rehearsal(copied(found)) for found in self.rehearsals.values()),
             claim=read_claim(wanted) if wanted else None,
             certificates=tuple(self.certificates.values()),
             authority=self.authority,

@@ -27,6 +27,7 @@ from deathless_operator.plan.service.objects import mark_of
 from deathless_operator.plan.service.reading import show_time
 from deathless_operator.plan.service.upgrading.accepted import accepted_code, left_behind
 from deathless_operator.plan.service.upgrading.ramp import gate_of
+from deathless_operator.plan.service.upgrading.rehearsed import not_rehearsed
 from deathless_operator.plan.snapshot import Snapshot
 
 MAY_GO_BACK: Final = ("Succeeded", "Refused", "Aborted", "BackingOut")
@@ -42,6 +43,7 @@ class AskedFor:
     by: str = ""  # uid of the LiveUpgrade that asks, with its direction; empty: the spec does
     hold: str = ""  # why nothing is handed over yet; empty: it may be
     hold_s: float | None = None  # after this it may be; None: that is not a matter of time
+    rehearsal: str = ""  # what is missing of the rehearsal that was asked for; empty: nothing
     gate: str = ""  # why the shard's turn in the ramp has not come; empty: it has
     left_behind: str = ""  # mark of the spec's code, where that is no order
 
@@ -67,6 +69,7 @@ def asked_for(snapshot: Snapshot, spec: ServiceSpec) -> AskedFor:
             by=f"{found.uid} back" if back else found.uid,
             hold=hold,
             hold_s=hold_s,
+            rehearsal="" if back else not_rehearsed(snapshot, found, code),
             gate="" if back else gate_of(snapshot, found),
             left_behind=behind,
         )

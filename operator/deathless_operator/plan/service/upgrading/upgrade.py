@@ -5,7 +5,8 @@
     the driving pod was refused        refused, until code, policy or word change, or somebody deletes that pod
     it was called off                  the accepted code's template again; tried again later, three times in all
     the service is in motion           waited for: a roll, a lost node, upgraders of before, a pod that adopts; of
-                                       several shards, those before this one, and the step of the ramp
+                                       several shards, those before this one, and the step of the ramp;
+                                       the rehearsal that a LiveUpgrade names
     else                               upgrading: the new code's template, two pods more, and a driving pod
 
     while upgrading: a replica of the accepted code was made anew, or the spec has another number of replicas
@@ -198,6 +199,8 @@ def _decide(asked: Asked, key: str, losses: Losses) -> Decision:
         return _call_off(asked, key, told, again_s)
     if not begun and asked.before:
         return _waiting(asked, key, f"begins after {asked.before}")
+    if not begun and asked.asked.rehearsal:
+        return _waiting(asked, key, f"waits: {asked.asked.rehearsal}")
     if not begun and asked.asked.gate:
         return _waiting(asked, key, f"waits: {asked.asked.gate}", stage="Ramps")
     if not begun and (why := in_motion(snapshot, spec.replicas)):
