@@ -29,7 +29,7 @@ from deathless_operator.model.rehearsal import (
     Verdict,
 )
 from deathless_operator.model.values import Json, JsonObject, objects
-from deathless_operator.plan.log_runs.tool import Judged, Tool
+from deathless_operator.plan.log_runs.tool import Judged, Seconds, Told, Tool
 from deathless_operator.plan.tool_pods import CONFIG, READ_ALONE, RUN, TERMINATION_FILE, pod_spec, reading
 from deathless_operator.plan.tool_pods import with_resources as sized
 
@@ -43,9 +43,9 @@ class Differs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     kind: str
     handler: str = ""
-    lsn: int = 0
+    lsn: Told = 0
     key: str = ""
-    count: int = 1
+    count: Told = 1
     expected: str = ""
     found: str = ""
     declared: str = ""
@@ -55,26 +55,26 @@ class Covered(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As the pod tells it: how often a handler was met."""
 
     handler: str
-    turns: int = 0
-    left_out: int = 0
+    turns: Told = 0
+    left_out: Told = 0
 
 
 class Rehearsed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As the pod tells it: what came of the run."""
 
     passed: bool
-    messages: int
+    messages: Told
     same_code: bool = False
-    from_version: int = 0
-    to_version: int = 0
-    started_at: int = 0
-    lsn: int = 0
-    seconds: float = 0.0
+    from_version: Told = 0
+    to_version: Told = 0
+    started_at: Told = 0
+    lsn: Told = 0
+    seconds: Seconds = 0.0
     differences: tuple[Differs, ...] = ()
     misfits: tuple[str, ...] = ()
     coverage: tuple[Covered, ...] = ()
     not_covered: tuple[str, ...] = ()
-    left_off: int = 0
+    left_off: Told = 0
 
 
 def read_rehearsed(message: str) -> Rehearsed | None:

@@ -18,14 +18,14 @@ from deathless_operator.model import names
 from deathless_operator.model.log_run import LogRunSpec
 from deathless_operator.model.replay import FirstDifference, ReplayResult, ReplaySpec
 from deathless_operator.model.values import JsonObject
-from deathless_operator.plan.log_runs.tool import Judged, Tool
+from deathless_operator.plan.log_runs.tool import Judged, Seconds, Told, Tool
 from deathless_operator.plan.tool_pods import CONFIG, TERMINATION_FILE, pod_spec, reading, with_resources
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As the pod tells it: the first message that gave something else."""
 
-    lsn: int = 0
+    lsn: Told = 0
     handler: str = ""
     key: str = ""
     text: str = ""
@@ -34,12 +34,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As the pod tells it: what came of the run."""
 
-    messages: int
-    started_at: int = 0
-    lsn: int = 0
-    keys: int = 0
+    messages: Told
+    started_at: Told = 0
+    lsn: Told = 0
+    keys: Told = 0
     digest: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     difference: Difference | None = None
 
 

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from deathless_operator.model.log_run import LogRunSpec, Phase
+from msgspec import Meta
+
+from deathless_operator.model.log_run import EXACT_MAX, LogRunSpec, Phase
 from deathless_operator.model.values import JsonObject
+
+Told = Annotated[int, Meta(ge=0, le=EXACT_MAX)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+"""Numbers of a pod, whose image is the author's: a status holds no others, and one that lies has said nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,8 @@ def test_difference_and_misfit_are_told_by_name(tmp_path: Path) -> None:
         ("", 137),
         ('{"passed":true,"messages":1}', 1),
         ('{"passed":false,"messages":1}', 0),
+        ('{"passed":true,"messages":-1}', 0),
+        ('{"passed":true,"messages":1,"coverage":[{"handler":"a","turns":-1}]}', 0),
         ("[" * 5000, 1),
         ("\ud800", 1),
     ],
