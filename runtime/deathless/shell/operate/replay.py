@@ -395,7 +395,7 @@ def survey(look: Inspection, spellings: Collection[bytes]) -> Survey:
     if not look.view.head:
         return found
     route = look.whole_route()
-    found.first, found.confirmed = route.start.lsn, route.confirmed
+    found.first, found.confirmed = route.start.lsn, max(route.confirmed, look.known_confirmed)
     found.chains[route.start.lsn] = route.start.chain
     foreign = b""
     for step in look.steps(route):
