@@ -101,6 +101,7 @@ ELSEWHERE = {
     "check_chain": "engine/log/test_reader.py; needs a writer that is broken",
     "check_identity": "engine/log/test_route.py; needs another service's directory",
     "epoch_in_frame": "engine/log/test_segment_scan.py; needs blocks of another file",
+    "fork_cut_consistent": "core/replica/test_fork_cut.py; nothing is forked in the simulation",
     "hold_outside_as_new": "shell/worker/test_outward.py; needs an operator who adopts a copy",
     "check_callers": "shell/net/test_port_guard.py; needs certificates",
     "end_untrusted_connections": "shell/net/test_port_guard.py; needs certificates",

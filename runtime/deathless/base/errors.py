@@ -17,7 +17,7 @@
     |  |  DeliveryGivenUp, NotUndelivered,
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard, OutcomeDiffers
+    |  |  WrongShard, OutcomeDiffers, ForkRefused
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -631,6 +631,13 @@ class OutcomeDiffers(Invalid):
     remedy = (
         "what the point interrupts is done twice, or not at all; `kill_everywhere(..., outcome=...)` says what counts"
     )
+
+
+class ForkRefused(Invalid):
+    """These services can't be forked together, or not at that place."""
+
+    code = "DL3061"
+    remedy = "docs/errors/DL3061.md says what can be forked"
 
 
 class DataCorrupt(DeathlessError):

@@ -71,6 +71,7 @@ class Safeguards:
     same_directory: bool = True  # who reports, orders or follows shows that it stands in the same directory
     own_reports_only: bool = True  # a supervisor reports of itself, and of no other replica
     hold_outside_as_new: bool = True  # a service made of a copy keeps its outward effects until it is let go
+    fork_cut_consistent: bool = True  # services are forked where each has what the others sent or forgot, and no more
 
     # What other replicas say.
     claims_expire: bool = True  # a claimed lsn is forgotten with who said it, and replaced by its next word

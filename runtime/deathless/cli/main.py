@@ -40,6 +40,7 @@ COMMANDS = {
     "driver": ("run.driver", "Check the drivers of a service, or run one"),
     "upgrade": ("change.upgrade", "Check whether other code may go on with a service"),
     "adopt": ("change.adopt", "Accept a changed or restored store, fence, log or code"),
+    "fork": ("change.fork", "Fork services that talk, as services of their own"),
     "resume-outside": ("change.resume_outside", "Release what a copied or restored service holds back"),
     "erase": ("change.erase", "Erase the keys of a deleted service from its etcd"),
     "explain": ("look.explain", "Print the page of an error code"),
@@ -67,7 +68,7 @@ GROUPS = (
             "fingerprint",
         ),
     ),
-    ("Operate", ("peers", "driver", "upgrade", "adopt", "resume-outside", "erase", "replica", "former")),
+    ("Operate", ("peers", "driver", "upgrade", "adopt", "fork", "resume-outside", "erase", "replica", "former")),
     ("This program", ("explain", "completion", "version")),
 )
 

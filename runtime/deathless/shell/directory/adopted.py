@@ -39,6 +39,7 @@ class Adoption(msgspec.Struct, kw_only=True, rename="camel"):
     former: list[int] = []  # incarnations that were given up: what was confirmed in them does not count any more
     former_services: list[bytes] = []  # ids that cuts up to `through_epoch` may name beside
     hold_outside: bool = False  # what goes to peers and drivers, and activities, wait until an operator lets them go
+    forked_with: list[str] = []  # services that were forked together with this one: they are not outside
 
     @property
     def code_pairs(self) -> frozenset[tuple[bytes, int]]:

@@ -30,6 +30,7 @@ class Inspection:
     filesystem: FileSystem
     view: LockView
     record: ServiceRecord
+    known_confirmed: int = 0  # lsn that an exported log says was confirmed, whatever its last frames say; 0: none
 
     @property
     def reader(self) -> LogReader:
@@ -69,7 +70,7 @@ async def inspect(config: ReplicaConfig) -> Inspection:
         if (exported := read_exported(config.directory)) is not None:
             view = exported.view()
             assert view.service is not None
-            return Inspection(config, filesystem, view, view.service)
+            return Inspection(config, filesystem, view, view.service, exported.confirmed_lsn)
         async with open_lock_to_look(config, filesystem) as lock:
             view = await lock.view()
     except PermissionError as error:

@@ -20,7 +20,7 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -30,9 +30,11 @@ from typing import BinaryIO, Final, Self
 import msgspec
 
 from deathless.base.config import PeerConfig, ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint, FormerCodeMissing, InvalidArgument, RetryLater
+from deathless.base.errors import CorruptCheckpoint, FormerCodeMissing, InvalidArgument, LogTruncated, RetryLater
 from deathless.codec.frames import FrameKind
 from deathless.engine.log.checkpoint_store import ANNOUNCED, CHECKPOINT_FOLDER, VERIFIED
+from deathless.engine.log.overview import frames_of
+from deathless.engine.log.route import Route
 from deathless.engine.log.segment_scan import segment_path
 from deathless.shell.lock_stores.exported import FILE, Exported
 from deathless.shell.lock_stores.inspection import Inspection
@@ -105,16 +107,17 @@ def plan_export(look: Inspection, start: int | None = None, to: int | None = Non
 def _plan(look: Inspection, start: int | None, to: int | None) -> Export:
     asked = min((each for each in (start, to) if each is not None), default=None)
     first = _beginning(look, asked)
-    route = look.reader.routes.find(look.view.head, first)
-    last, confirmed, head = first, max(first, route.confirmed), route.start.epoch
+    route = _route(look, first, to)
+    last, head = int(route.start.lsn), route.start.epoch
+    confirmed = max(first, route.confirmed, look.known_confirmed)
     ends: dict[tuple[int, int], int] = {}  # bytes to take of each segment, by epoch and roll
     for step in look.steps(route):
-        frame = step.found.frame
-        place = step.after
-        ends[place.epoch, place.roll], head = place.offset, place.epoch
+        frame, place = step.found.frame, step.after
         confirmed = max(confirmed, frame.confirmed_lsn)
-        if frame.kind == FrameKind.DATA:
-            last = max(last, int(frame.last_lsn))
+        if not ends or to is None or last < to:
+            # What stands behind the message that was asked for is read only until it shows that one to be confirmed.
+            ends[place.epoch, place.roll], head = place.offset, place.epoch
+            last = int(frame.last_lsn) if frame.kind == FrameKind.DATA else last
         if to is not None and min(last, confirmed) >= to:
             break
     if to is not None and confirmed < to:
@@ -122,6 +125,8 @@ def _plan(look: Inspection, start: int | None, to: int | None) -> Export:
             f"--to {to} is above the last confirmed message, lsn {confirmed}",
             remedy=f"--to {confirmed}, or leave it out",
         )
+    if (head, 0) not in ends:
+        ends[head, 0] = _end_of_beginning(look, head, ends)
     fingerprint = look.reader.routes.cut(head).fingerprint
     config, has_code = _config(look.config, fingerprint)
     record, view = look.record, look.view
@@ -151,6 +156,28 @@ def _plan(look: Inspection, start: int | None, to: int | None) -> Export:
         export.__exit__()
         raise
     return export
+
+
+def _route(look: Inspection, first: int, to: int | None) -> Route:
+    """Give the way to what is taken; where the last message is the checkpoint's, its frame is, if it is still there."""
+    if to is not None and to == first > 0:
+        with contextlib.suppress(LogTruncated):
+            return look.reader.routes.find(look.view.head, first - 1)
+    return look.reader.routes.find(look.view.head, first)
+
+
+def _end_of_beginning(look: Inspection, epoch: int, ends: Mapping[tuple[int, int], int]) -> int:
+    """Give how much to take of an epoch's first file, whose cut every reader looks at, when no frame in it is needed.
+
+    Where the next file is taken, all of it is: a first file that ended before its roll frame would be a damaged one.
+    """
+    whole = (epoch, 1) in ends
+    end = 0
+    for found in frames_of(look.filesystem, epoch, 0):
+        end = found.end
+        if not whole or found.frame.kind == FrameKind.ROLL:
+            break
+    return end
 
 
 def _beginning(look: Inspection, asked: int | None) -> int:

@@ -18,7 +18,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,7 @@ from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_msgpack
 from deathless.codec.wire import ReplyError, decode_struct
 from deathless.core.client.events import error_of
+from deathless.core.replica.fork_cut import ForkPlace
 from deathless.engine.log.route import decode_cut
 from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.shard.assembly import open_shard
@@ -48,6 +49,7 @@ from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.debugger import LEFT, Debugger, Stops
+from deathless.shell.operate.forking.in_replay import ForkOrder, place_behind, write_checkpoint
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import Description, describe
 from deathless.shell.service_code.kept_code import former_spellings, node_name
@@ -76,6 +78,8 @@ class ReplayOrder(msgspec.Struct, kw_only=True):
     recent: int | None = None  # begin at or below the last so many messages; None: as `start` says
     declared_from: int | None = None  # what the code declares as changed since this version ends the run, as no error
     folder: str = "."  # what the module's path is relative to
+    peers: list[str] | None = None  # tell, behind each frame, how far the service had got with these; None: do not
+    fork: ForkOrder | None = None  # write a forked service's checkpoint at the end
     stops: Stops | None = None  # where Python's debugger stops, on the tool's terminal; None: nowhere
 
 
@@ -102,6 +106,7 @@ class ReplayResult(msgspec.Struct, kw_only=True, rename="camel", tag="result"):
     state: dict[str, object] = {}
     changes: list[Change] = []
     notes: list[str] = []
+    places: list[ForkPlace] = []
 
 
 class _Failure(msgspec.Struct, tag="failure"):
@@ -263,12 +268,19 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         shard.restore(plan.snapshot, same_code=plan.snapshot.fingerprint in parts.spellings)
         notes += _misfits(shard)
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None
+    places: list[ForkPlace] = []
+
+    def note() -> None:
+        if order.peers is not None:
+            places.append(place_behind(shard, order.peers))
+
+    note()
     debugger = None
     if order.stops is not None:
         debugger = Debugger({name: spec.function for name, spec in service.specs.items()}, order.stops)
     try:
         with contextlib.nullcontext() if debugger is None else debugger.whole():
-            ran, before = _run_all(look, shard, plan, before, debugger)
+            ran, before = _run_all(look, shard, plan, before, debugger, note)
     except Diverged as error:
         declared = _declared(look, service, error.lsn, order.declared_from)
         if not declared:
@@ -277,6 +289,8 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
             raise _located(look, explained(look, again, plan, error), begun_at) from None
         notes.append(declared)
         ran = place.lsn - (plan.snapshot.lsn if plan.snapshot is not None else 0)
+    if order.fork is not None:
+        write_checkpoint(shard, order.fork)
     started = plan.snapshot.lsn if plan.snapshot is not None else 0
     result = ReplayResult(
         started_at=started,
@@ -289,6 +303,7 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         time_us=place.time_us,
         seconds=time.monotonic() - begun,
         notes=notes,
+        places=places,
     )
     _tell(result, order, before or {}, executor.state())
     return result
@@ -349,9 +364,17 @@ def _misfits(shard: Shard) -> list[str]:
 
 
 def _run_all(
-    look: Inspection, shard: Shard, plan: _Plan, before: dict[bytes, bytes] | None, debugger: Debugger | None
+    look: Inspection,
+    shard: Shard,
+    plan: _Plan,
+    before: dict[bytes, bytes] | None,
+    debugger: Debugger | None,
+    note: Callable[[], None],
 ) -> tuple[int, dict[bytes, bytes] | None]:
-    """Run what the plan says; gives how many messages, and the state at its base. Raises: Diverged."""
+    """Run what the plan says, `note` called behind each frame; gives how many messages, and the state at its base.
+
+    Raises: Diverged.
+    """
     executor, place = shard.executor, shard.place
     ran = 0
     for frame in frames_between(look, place.lsn, plan.to):
@@ -365,6 +388,7 @@ def _run_all(
         if place.lsn < plan.to:
             with _watched(debugger, place.lsn + 1):
                 ran += _apply_rest(shard, frame)
+            note()
         if before is None and place.lsn >= plan.base:
             before = dict(executor.state())
     return ran, before
@@ -440,7 +464,7 @@ def survey(look: Inspection, spellings: Collection[bytes]) -> Survey:
     if not look.view.head:
         return found
     route = look.whole_route()
-    found.first, found.confirmed = route.start.lsn, route.confirmed
+    found.first, found.confirmed = route.start.lsn, max(route.confirmed, look.known_confirmed)
     found.chains[route.start.lsn] = route.start.chain
     foreign = b""
     for step in look.steps(route):

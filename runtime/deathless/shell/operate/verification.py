@@ -87,7 +87,7 @@ def _read_chain(look: Inspection, report: Verification, chains: dict[int, bytes]
         route = look.whole_route()
         _check_beginning(look, route, report)
         report.first_lsn = route.start.lsn + 1
-        report.confirmed_lsn = route.confirmed
+        report.confirmed_lsn = max(route.confirmed, look.known_confirmed)
         chains[route.start.lsn] = route.start.chain
         for step in look.reader.walk(route, judge=True):
             last = step

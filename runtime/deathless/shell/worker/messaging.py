@@ -97,7 +97,8 @@ class Messaging:
         self._full_until = 0.0  # monotonic seconds; until then the outbox is told to be full
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
-        self.outward = Outward(self, config.service, held=read_adoption(config.directory).hold_outside)
+        adoption = read_adoption(config.directory)
+        self.outward = Outward(self, config.service, held=adoption.hold_outside, inside=adoption.forked_with)
 
     @property
     def _engine(self) -> ReplicaEngine:

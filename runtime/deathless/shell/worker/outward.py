@@ -3,13 +3,15 @@
     held       asked for, and remembered: peers that there is something for, activities that are due
     let go     an operator resumed it, and adopted.json says so: what was held begins, and nothing is held any more
 
-Messages wait in the outbox meanwhile, which is limited as ever. Other shards of the same service are not outside.
+Messages wait in the outbox meanwhile, which is limited as ever. Other shards of the same service are not outside, nor
+are services that were forked together with this one.
 
 Guarantees: what was held begins once. Does not: decide what is sent (core does). May import engine and base.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -65,12 +67,21 @@ class Outward:
         outside: takes what goes.
         service: ours, whose other shards are not outside.
         held: an operator has not let it go yet.
+        inside: other services that are not outside.
     """
 
-    def __init__(self, outside: Outside, service: str, *, held: bool, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+    def __init__(
+        self,
+        outside: Outside,
+        service: str,
+        *,
+        held: bool,
+        inside: Collection[str] = (),
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+    ) -> None:
         self.held = held and safeguards.hold_outside_as_new
         self._outside = outside
-        self._service = service
+        self._inside = frozenset({service, *inside})
         self._targets: dict[Target, None] = {}
         self._starts: dict[tuple[int, int], ActivityStart] = {}
 
@@ -88,7 +99,7 @@ class Outward:
 
     def dial(self, target: Target) -> None:
         """There is something for a peer: connect."""
-        if self.held and target.service != self._service:
+        if self.held and target.service not in self._inside:
             self._targets[target] = None
         else:
             self._outside.links.dial(target)

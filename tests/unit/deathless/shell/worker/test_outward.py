@@ -51,6 +51,14 @@ def test_what_is_held_goes_once_when_it_is_let_go() -> None:
     assert there.asked[1:] == [("dial", STOCK), ("start", 1)]
 
 
+def test_what_was_forked_together_is_not_outside() -> None:
+    there = Recorder()
+    outward = Outward(there, "shop", held=True, inside=["stock"])
+    outward.dial(STOCK)
+    outward.dial(Target("mail", 0))
+    assert there.asked == [("dial", STOCK)]
+
+
 def test_nothing_is_held_otherwise() -> None:
     there = Recorder()
     outward = Outward(there, "shop", held=False)
