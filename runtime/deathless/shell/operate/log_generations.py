@@ -10,10 +10,12 @@ engine, codec and base.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
-from deathless.base.errors import LogTruncated
+from deathless.base.errors import CorruptCheckpoint, LogTruncated
 from deathless.codec.frames import ORIGIN, Cut
+from deathless.codec.snapshot import Snapshot
 from deathless.engine.log.checkpoint_store import CheckpointName
 from deathless.shell.lock_stores.inspection import Inspection
 
@@ -37,6 +39,20 @@ def loadable(look: Inspection) -> list[CheckpointName]:
     firsts = {(cut.upgraded_lsn, cut.upgraded_chain) for cut in cuts_of(look)}
     names = look.checkpoints.names(announced_only=False)
     return [each for each in names if (each.lsn, each.chain) in firsts or look.checkpoints.announced(each.name)]
+
+
+def newest_of_head(look: Inspection) -> Snapshot | None:
+    """Read the newest checkpoint of the code that head names; None: none of it reads back well. Raises: as `cuts_of`.
+
+    Right behind an upgrade the newest one that bears a mark is of the former code.
+    """
+    head = next(cuts_of(look), None)
+    for each in loadable(look):
+        if head is not None and each.lsn < head.upgraded_lsn:
+            return None
+        with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
+            return look.checkpoints.load(each.name)
+    return None
 
 
 def cut_at(look: Inspection, lsn: int) -> Cut | None:

@@ -10,11 +10,12 @@ from tests.unit.deathless.engine.replica_world import FINGERPRINT, OTHER_FINGERP
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument, LogTruncated
-from deathless.base.ids import ChainHash
+from deathless.base.ids import ChainHash, Lsn
+from deathless.codec.generations import FIRST
 from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.ports import FileSystem
 from deathless.shell.lock_stores.inspection import Inspection
-from deathless.shell.operate.log_generations import cut_at, cuts_of, loadable
+from deathless.shell.operate.log_generations import cut_at, cuts_of, loadable, newest_of_head
 from deathless.shell.operate.replay import ReplayOrder, _code_for, _plan, survey
 from deathless.shell.operate.verification import Verification, _check_checkpoints, _read_chain
 from deathless.shell.service_code.fingerprint import Description
@@ -64,6 +65,18 @@ def test_one_that_an_attempt_left_at_the_same_place_is_none() -> None:
     (note,) = report.notes
     assert "is of an attempt that was let go" in note
     assert len(report.checkpoints) == 1
+
+
+def test_the_newest_of_the_code_that_serves_is_none_of_the_former_code() -> None:
+    world, node, at = upgraded()
+    look = looked(node)
+    former = dataclasses.replace(world.first[0], lsn=Lsn(at - 1), generation=FIRST)
+    look.checkpoints.announce(look.checkpoints.write(former))
+    found = newest_of_head(look)
+    assert found is not None
+    assert found.lsn == at
+    look.checkpoints.remove([each.name for each in loadable(look) if each.lsn == at])
+    assert newest_of_head(look) is None
 
 
 def test_the_cuts_tell_who_wrote_a_message() -> None:
