@@ -248,6 +248,20 @@ def test_way_back_with_a_migration_is_made_by_pods_of_a_third_image(tmp_path: Pa
         callers.check(bank.accounts(), 1)
 
 
+def test_way_back_is_made_by_pods_of_the_first_image_and_lowered_by_the_one_that_serves(tmp_path: Path) -> None:
+    with PodBank(tmp_path, replicas=1) as bank:
+        with Callers(bank) as callers:
+            bank.roll_out("v2", version_2(back=True), "r1")
+            bank.driven("v2", names=("r1",))
+            callers.wait_more()
+            bank.kill("r0")
+            bank.start_pod("r2", "v1", "v2")
+            outcome = bank.driven("v1", names=("r2",))
+            callers.wait_more()
+        assert (outcome["generation"], outcome["fromVersion"], outcome["toVersion"]) == (3, 2, 1)
+        callers.check(bank.accounts(), 1)
+
+
 def test_without_a_recorded_interface_nothing_begins_that_should_be_an_upgrader(tmp_path: Path) -> None:
     with PodBank(tmp_path, replicas=1) as bank:
         for path in (bank.directory / "code").glob("*.interface.json"):

@@ -111,6 +111,12 @@ class AccountOf2(Struct):
 def back(old: AccountOf2, m: Migration) -> Account:
     return Account(old.cents // 100, old.tags)
 """
+DOWN = """
+
+@bank.migrate(from_=2, to=1)
+def down(new: Account, m: Migration) -> Account1:
+    return Account1(new.cents // 100, new.tags)
+"""
 NEW_HANDLER = '''
 
 @bank.handler
@@ -127,16 +133,18 @@ def version_1(more: str = "") -> str:
     return HEAD.format(version=1, field="balance") + handlers + more
 
 
-def version_2(more: str = "", *, work: int = 0, migration: bool = True) -> str:
+def version_2(more: str = "", *, work: int = 0, migration: bool = True, back: bool = False) -> str:
     """Renames the field and counts in hundredths; a handler and an optional argument more.
 
     Args:
         more: at the end of the file.
         work: rounds of a loop in the migration of each key.
         migration: is there one?
+        back: is there a way back to version 1?
     """
     handlers = HANDLERS.format(argument=", fee: int = 0", field="cents", factor=100)
     up = UP.format(old=1, old_field="balance", times=100, work=work) if migration else ""
+    up += DOWN * back
     return HEAD.format(version=2, field="cents") + up + handlers + NEW_HANDLER.format(field="cents") + more
 
 

@@ -123,6 +123,7 @@ from tests.sim.scenarios_upgrade import (
     upgrader_that_lags,
 )
 from tests.sim.scenarios_upgrade_generations import (
+    backed_out_and_upgraded_again,
     frozen_through_an_upgrade_and_back,
     standby_cut_off_from_the_new_primary,
     standby_ordered_to_take_over_behind_the_commit,
@@ -271,6 +272,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a standby of the former code is cut off from the new primary": standby_cut_off_from_the_new_primary,
     "a standby of the former code takes over as head is set": standby_ordered_to_take_over_behind_the_commit,
     "a standby frozen through an upgrade and back": frozen_through_an_upgrade_and_back,
+    "upgraded, backed out and upgraded again under kills": backed_out_and_upgraded_again,
     "two upgraders of the same code": two_upgraders_of_the_same_code,
     "two upgraders to different codes": two_upgraders_to_different_codes,
     "an upgrader of a generation that is over": upgrader_of_a_generation_that_is_over,

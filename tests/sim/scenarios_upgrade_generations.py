@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from tests.sim.stage import BUSY, SECOND_US, epoch_of, given_up, make, others_of, primary_of
+from tests.sim.stage import BUSY, SECOND_US, epoch_of, given_up, leads_after, make, others_of, primary_of
 from tests.sim.upgrade_stage import (
     COLLECTING,
     become,
+    comes_up_to_date,
     finish_upgrade,
     follow_suit,
     generation_of,
@@ -15,6 +17,7 @@ from tests.sim.upgrade_stage import (
     leads,
     served,
     stopped_at,
+    take_over,
     upgrade_to,
     wait_for_all,
     with_upgrader,
@@ -100,6 +103,34 @@ def frozen_through_an_upgrade_and_back(safeguards: Safeguards) -> list[Violation
     if extra:
         return given_up(cluster, *extra)
     return finish_upgrade(cluster, generation=3)
+
+
+def backed_out_and_upgraded_again(safeguards: Safeguards) -> list[Violation]:
+    """To the second code, back to the first by the second one's way down, and up again. Each time the upgrader is
+    killed before its first checkpoint stands, and tries once more; whoever leads behind the cut is killed as well.
+    """
+    cluster = make(safeguards)
+    wrong: list[str] = []
+    for name in ("u0", "u1", "u2"):
+        node = with_upgrader(cluster, name)
+        before, epoch = generation_of(cluster), epoch_of(cluster)
+        killed = stopped_at(cluster, node, ("link", "checkpoints/", 0), ReplicaNode.kill_both, helper=True)
+        go(cluster, name)
+        if not cluster.run_until(partial(getattr, killed, "hit"), 3 * SECOND_US):
+            return given_up(cluster, f"{name}: it does not come to its first checkpoint")
+        if not cluster.run_until(leads_after(cluster, epoch), 5 * SECOND_US) or generation_of(cluster) != before:
+            return given_up(cluster, f"{name}: the code of before does not go on")
+        node.start()
+        if not comes_up_to_date(cluster, name) or not upgrade_to(cluster, node):
+            return given_up(cluster, f"{name}: the upgrade is not made")
+        follow_suit(cluster)
+        if not wait_for_all(cluster, [each for each in cluster.replicas if not each.startswith("u")]):
+            return given_up(cluster, f"{name}: the others do not follow")
+        cluster.run_for(SECOND_US // 3)
+        wrong += take_over(cluster)
+        follow_suit(cluster)
+        cluster.run_for(SECOND_US // 3)
+    return finish_upgrade(cluster, *wrong, generation=4)
 
 
 def two_upgraders_of_the_same_code(safeguards: Safeguards) -> list[Violation]:

@@ -3,7 +3,7 @@
     migrate_snapshot(snapshot, service, before, ...) -> Migrated
 
     interfaces   compared; where the new one takes everything of the old one as it is, states stay byte for byte
-    state        else each key is migrated by its author's functions
+    state        else each key is migrated by its author's functions; what a later version has lowered is read strictly
     handlers     those that are suspended are run again by the new code, in its words, and must ask for the same, and
                  what the former code gives to what they wait for must be of the type that they expect
     messages     those that wait must have a handler that takes them, as they are where they stand in an outbox
@@ -19,6 +19,8 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
@@ -68,6 +70,7 @@ def migrate_snapshot(
     time_us: int,
     upgrade: bytes = b"",
     sharding: Sharding | None = None,
+    lowered: bool = False,
 ) -> Migrated:
     """Migrate all of a checkpoint.
 
@@ -80,10 +83,15 @@ def migrate_snapshot(
         time_us: that migrations are shown.
         upgrade: names it.
         sharding: which shard this is; None: of a service of one.
+        lowered: it was lowered to this version by the code of `before`, which is later: it is in this code's shapes, or
+            what is not is a misfit.
 
     Raises: CorruptCheckpoint.
     """
     new = interface_of(service, limits)
+    serving = before.version
+    if lowered:
+        before = msgspec.structs.replace(new, version=serving)
     compared = compare(before, new, service.declared, under_way=under_way_in(snapshot))
     way = service.declared.way(before.version)
     if compared.misfits or isinstance(way, Gap) or before.single != new.single:
@@ -95,12 +103,15 @@ def migrate_snapshot(
     translation: Translation = IDENTITY
     state, misfits, notes = snapshot.state, list[Misfit](), list(compared.notes)
     runs = any(hop.state or hop.maps for hop in way)
-    if not compared.compatible or runs:
+    if not compared.compatible or runs or lowered:
         state, misfits = migrate_state(
             snapshot.state, service, before, time_us=time_us, limits=limits, shards=shards, upgrade=upgrade
         )
         migrator = Migrator(service, before, time_us=time_us, limits=limits, shards=shards, upgrade=upgrade)
         translation = Versions(migrator, Fitting(service, before), before)
+    if misfits and lowered:
+        remedy = f"let the code that serves give it back otherwise, in migrate(from_={serving}, to={new.version})"
+        misfits = [msgspec.structs.replace(each, remedy=remedy) for each in misfits]
     if misfits:
         return _refused(snapshot, compared, misfits)
     waiting = waiting_in(snapshot)

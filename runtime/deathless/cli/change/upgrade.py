@@ -70,19 +70,23 @@ def upgrade(
     deathless upgrade --to v2/service.py:bank
     deathless upgrade check --to v2/service.py:bank    only looks
     deathless upgrade rehearse --to v2/service.py:bank runs the log by both codes
+    deathless upgrade back-out                         back to the code of before
     """
     if context.invoked_subcommand is not None:
         return 0
     found = target(manifest, directory, every=True)
-    outcomes = asyncio.run(_upgrade_all(found, module, upgraders, timeout, as_json=as_json))
+    outcomes = asyncio.run(_upgrade_all(found, module, upgraders, timeout, back=False, as_json=as_json))
     if as_json:
         print_json({"shards": outcomes})
     return 0
 
 
-async def _upgrade_all(found: Target, module: str, upgraders: int, timeout_s: float, *, as_json: bool) -> list[Outcome]:
+async def _upgrade_all(
+    found: Target, module: str, upgraders: int, timeout_s: float, *, back: bool, as_json: bool
+) -> list[Outcome]:
     """One shard after the other: each serves by the one code or by the other."""
-    from deathless.shell.operate.upgrading.live_upgrade import LiveUpgrade, Waits, absolute_module
+    from deathless.shell.operate.upgrading.back_out import kept_before
+    from deathless.shell.operate.upgrading.live_upgrade import LiveUpgrade, Told, Waits, absolute_module
 
     configs = found.shards or (found.config,)
     folder = found.loaded.folder if found.loaded is not None else Path()
@@ -94,25 +98,71 @@ async def _upgrade_all(found: Target, module: str, upgraders: int, timeout_s: fl
             where = f"shard {shard}: " if len(configs) > 1 else ""
             print(f"{told.phase:<9}  {where}{told.text}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
+        to, code = absolute_module(module, Path()) if module else config.module, ""
+        if back:
+            kept = await kept_before(config)
+            to, code = kept.module, kept.code
+            where = f"version {kept.version}, as generation {kept.generation} was"
+            tell(Told(phase="preparing", text=f"back to {code[:12]}, {where}"))
         work = LiveUpgrade(
             config,
-            absolute_module(module, Path()) if module else config.module,
+            to,
             {**os.environ, "PYTHONPATH": path},
             tell,
             upgraders=upgraders,
             waits=Waits(ready=timeout_s),
+            code=code,
         )
         outcome = await work.run()
         outcomes.append(outcome)
         if not as_json:
             late = f"; {', '.join(outcome.missing)} do not follow yet" if outcome.missing else ""
             print(f"generation {outcome.generation} serves after {outcome.unavailable_s * 1000:.0f} ms{late}")
+    if back and not as_json:
+        print("note: `deathless up` needs the code of before in the place that spec.module names")
     if module and not as_json and absolute_module(module, Path()) != configs[0].module:
         print(f"note: the manifest names {configs[0].module}; `deathless up` needs the new place in spec.module")
     return outcomes
 
 
 upgrade.add_command(rehearse)
+
+
+@upgrade.command("back-out")
+@click.option(
+    "--upgraders",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="Replicas of the code of before that are prepared beside the others.",
+)
+@click.option(
+    "--timeout",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long the upgraders may take to catch up.",
+)
+@service_options
+@json_option
+def back_out(upgraders: int, timeout: float, manifest: str, directory: str, as_json: bool) -> int:
+    """Go back to the code of the generation before, while the service serves.
+
+    The code that serves makes the older state of its own, by what it declares (`@migrate(from_=2, to=1)`), so that
+    everything that was done since is kept. It is an upgrade like others, to the next generation: what can't go back is
+    refused by name, with counts, and nothing has changed then. The code is the copy that is kept with the log; the same
+    is done for other code of a lower version by `deathless upgrade --to`.
+
+    \b
+    deathless upgrade back-out
+    """
+    found = target(manifest, directory, every=True)
+    outcomes = asyncio.run(_upgrade_all(found, "", upgraders, timeout, back=True, as_json=as_json))
+    if as_json:
+        print_json({"shards": outcomes})
+    return 0
 
 
 @upgrade.command("check")
@@ -148,6 +198,7 @@ def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
                 "toVersion": checked.to_version,
                 "checkpoint": checked.lsn or None,
                 "keys": checked.keys,
+                "wayBack": checked.way_back,
                 "misfits": [_as_json(each) for each in checked.misfits],
                 "notes": [_as_json(each) for each in checked.notes],
             }

@@ -7,6 +7,7 @@
     @bank.migrate_map("orders", from_=1)         one item of a map
     @bank.migrate_key(from_=1)                   the name of a key
     @bank.accepts("deposit", from_=1, args=...)  arguments of callers that still have the old code
+    @bank.accepts("deposit", from_=2, to=1, ...) arguments of what waits, on the way back
     bank.changes(from_=1, ...)                   what went, on purpose
 
 A version is a number of the author's. A function leads from one version to the next, or to another that it names; a way
@@ -74,6 +75,16 @@ class Accepted(NamedTuple):
     result_type: object  # what they expect; `...`: what the handler gives now
 
 
+class Lowered(NamedTuple):
+    """How arguments of a handler become those of an older version, for what waits when a service goes back."""
+
+    handler: str
+    from_: int
+    to: int
+    function: Function
+    args_type: type[msgspec.Struct]  # arguments of the version that is gone back from
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """What went or changed since a version, on purpose."""
@@ -127,7 +138,7 @@ class Changes:
     Raises: InvalidService, as all methods that add do.
     """
 
-    __slots__ = ("accepted", "blocks", "keys", "maps", "service", "states", "version")
+    __slots__ = ("accepted", "blocks", "keys", "lowered", "maps", "service", "states", "version")
 
     def __init__(self, service: _Versioned, version: int) -> None:
         if type(version) is not int or version < 1:
@@ -140,6 +151,7 @@ class Changes:
         self.maps: dict[tuple[str, int, int], Step] = {}
         self.keys: dict[tuple[int, int], Step] = {}
         self.accepted: dict[tuple[str, int], Accepted] = {}
+        self.lowered: dict[tuple[str, int], Lowered] = {}  # by handler and the version that is gone back from
         self.blocks: dict[int, Block] = {}
 
     # ---- what is declared -----------------------------------------------------------------------------------
@@ -199,6 +211,28 @@ class Changes:
             raise InvalidService(f"{where}: {handler!r} accepts arguments of version {from_} already")
         arguments = read_accepted(function, args, result, scope)
         self.accepted[handler, from_] = Accepted(handler, from_, function, arguments, result)
+
+    def add_lowered(
+        self, function: Function, handler: str, stretch: tuple[int, int], args: type, scope: Mapping[str, object]
+    ) -> None:
+        """Take a conversion of arguments to those of an older version in.
+
+        Args:
+            function: it.
+            handler: its name now.
+            stretch: the versions from which and to which it leads.
+            args: what it takes.
+            scope: names that its annotations may use.
+        """
+        where, (from_, to) = place(function), stretch
+        if type(from_) is not int or type(to) is not int or not 1 <= to < from_ <= self.version:
+            raise InvalidService(
+                f"{where}: accepts with to= is the way back, from a version of at most {self.version} to a lower one, "
+                f"not from {from_!r} to {to!r}"
+            )
+        if (handler, from_) in self.lowered:
+            raise InvalidService(f"{where}: arguments of {handler!r} have a way back from version {from_} already")
+        self.lowered[handler, from_] = Lowered(handler, from_, to, function, read_accepted(function, args, ..., scope))
 
     def add_block(self, block: Block) -> None:
         """Take a block in."""
@@ -344,6 +378,12 @@ class Changes:
                     found[name] = now
         return found
 
+    def name_then(self, name: str, target: int) -> str:
+        """Give what a handler, activity or schedule of this code was called in an older version, if it was there."""
+        for block in reversed(self._since(target)):
+            name = next((old for old, now in block.renamed.items() if now == name), name)
+        return name
+
     def removed(self, name: str, before: int) -> Pending | None:
         """Give what becomes of what waits for it, if a name of an older version was removed; None: it was not."""
         for block in self._since(before):
@@ -443,7 +483,7 @@ class Versioned:
         return register
 
     def accepts(
-        self, handler: str, *, from_: int, args: type[Given], result: object = _SAME
+        self, handler: str, *, from_: int, args: type[Given], result: object = _SAME, to: int = 0
     ) -> Callable[[Callable[[Given], Mapping[str, object]]], Callable[[Given], Mapping[str, object]]]:
         """Register the function that makes arguments of an older version those of a handler.
 
@@ -452,11 +492,20 @@ class Versioned:
             from_: the version of the callers.
             args: a Struct with their arguments as fields.
             result: what they expect; left out: what the handler gives now.
+            to: left out: this version. A lower one is the way back: `args` has the arguments of version `from_`, and
+                what the function gives are those of the older handler, for messages that wait.
         """
         scope = scope_of()
 
         def register(function: Callable[[Given], Mapping[str, object]]) -> Callable[[Given], Mapping[str, object]]:
-            self.declared.add_accepted(cast("Function", function), handler, from_, args, result, scope)
+            if not to:
+                self.declared.add_accepted(cast("Function", function), handler, from_, args, result, scope)
+            elif result is _SAME:
+                self.declared.add_lowered(cast("Function", function), handler, (from_, to), args, scope)
+            else:
+                raise InvalidService(
+                    f"{place(cast('Function', function))}: on the way back nobody expects a result; leave result= out"
+                )
             return function
 
         return register

@@ -152,6 +152,10 @@ class _Comparing:
             if handler not in handlers:
                 what = f"accepts({handler!r}, from_={from_}) is for a handler that the new code does not have"
                 self._misfit("UnknownName", handler, what, "name the handler as it is called now")
+        for handler, from_ in sorted(self._changes.lowered):
+            if handler not in handlers:
+                what = f"accepts({handler!r}, from_={from_}, to=...) is for a handler that the new code does not have"
+                self._misfit("UnknownName", handler, what, "name the handler as it is called now")
         maps = {name for name, _, _ in self._changes.maps}
         states = [self._changes.service.state, *(t for step in self._changes.states.values() for t in _types(step))]
         known = {name for state in states for name in map_types(state)}
@@ -170,8 +174,8 @@ class _Comparing:
         first = way[0].old if way else self._changes.service.state
         shapes = Shapes()
         reader, writer = shapes.state(first), self._old.state
-        apart = _items_apart(way)
-        readers, writers = _without(shapes.classes, reader, apart), _without(self._old.classes, writer, apart)
+        apart = items_apart(way)
+        readers, writers = without_items(shapes.classes, reader, apart), without_items(self._old.classes, writer, apart)
         reading = reads(reader, readers, writer, writers, subject=self._old.state_name, drops=self._drops)
         self._state_misfits(reading, first, migrated=bool(way and way[0].state))
         self._items(way, apart)
@@ -181,7 +185,7 @@ class _Comparing:
 
     def _state_misfits(self, reading: Reading, first: type, *, migrated: bool) -> None:
         self._result.changed |= reading.widened
-        for each in _once(reading.mismatches):
+        for each in once(reading.mismatches):
             if migrated:
                 remedy = (
                     f"the old type {first.__name__} of the migration must have it as version {self._old.version} had"
@@ -206,27 +210,15 @@ class _Comparing:
             reading = reads(
                 shape, shapes.classes, before.type.parts[1], self._old.classes, subject=subject, drops=self._drops
             )
-            for each in _once(reading.mismatches):
+            for each in once(reading.mismatches):
                 remedy = f"the old type that @{self._name}.migrate_map({name!r}, from_={step.from_}) takes must have it"
                 self._misfit(each.word, each.subject, each.what.format(**self._said), remedy, unit="item")
 
     def _way_back(self, way: list[Hop]) -> None:
         """What has no way back is told, for it decides whether the upgrade can be undone once it has served."""
-        back = self._changes.way(self._new.version, self._old.version)
-        gap = isinstance(back, Gap)
-        hops: list[Hop] = [] if isinstance(back, Gap) else back
-        if not gap and any(hop.state for hop in way) and not any(hop.state for hop in hops):
-            gap = True
-        if not gap:
-            gap = any(hop.key for hop in way) and not any(hop.key for hop in hops)
-        missing = _items_apart(way) - _items_apart(hops)
-        if gap or missing:
-            subject = self._old.state_name if gap else f"{self._old.state_name}.{min(missing)}"
-            decorator = "migrate(" if gap else f"migrate_map({min(missing)!r}, "
-            remedy = f"@{self._name}.{decorator}from_={self._new.version}, to={self._old.version}) makes one"
-            self._result.notes.append(
-                Misfit("NoDownMigration", subject, f"{subject} has no way back to {self._said['old']}", remedy)
-            )
+        missing = no_down_migration(self._changes, way, self._old, self._new.version)
+        if missing is not None:
+            self._result.notes.append(missing)
 
     # ---- handlers -------------------------------------------------------------------------------------------
 
@@ -314,7 +306,7 @@ class _Comparing:
                 continue
             found = reads(after[name].type, classes, field_.type, self._old.classes, subject=subject, drops=self._drops)
             self._result.changed |= found.widened
-            for mismatch in _once(found.mismatches):
+            for mismatch in once(found.mismatches):
                 what = f"argument {name!r} of {old.name}: {mismatch.what.format(**self._said)}"
                 self._misfit("ArgumentTypeChanged", subject, what, remedy, use, unit)
 
@@ -331,7 +323,7 @@ class _Comparing:
                 self._misfit("ResultTypeChanged", old.name, what, f"result= is the type of version {self._old.version}")
         found = reads(shape, classes, new.result, self._new.classes, subject=f"result of {old.name}", lenient=True)
         self._result.changed |= found.widened
-        for each in _once(found.mismatches):
+        for each in once(found.mismatches):
             # Here the old code reads what the new one writes.
             what = each.what.format(old=self._said["new"], new=self._said["old"])
             use = self._callers.get(old.name)
@@ -401,12 +393,12 @@ class _Comparing:
                     after[name].type, self._new.classes, before[name].type, self._old.classes, subject=subject
                 )
                 self._result.changed |= found.widened
-                for each in _once(found.mismatches):
+                for each in once(found.mismatches):
                     what = f"activity {old.name}: {each.what.format(**self._said)}"
                     self._misfit("ArgumentTypeChanged", subject, what, remedy, pending)
         found = reads(new.result, self._new.classes, old.result, self._old.classes, subject=f"result of {old.name}")
         self._result.changed |= found.widened
-        for each in _once(found.mismatches):
+        for each in once(found.mismatches):
             what = f"activity {old.name}: {each.what.format(**self._said)}"
             self._misfit("ResultTypeChanged", old.name, what, remedy, pending)
 
@@ -450,16 +442,42 @@ class _Comparing:
                 self._misfit("LimitLowered", name, what, remedy)
 
 
+def no_down_migration(changes: Changes, way: list[Hop], old: Interface, version: int) -> Misfit | None:
+    """Give what has no way back, where what was done on a way would have to be undone; None: nothing.
+
+    Args:
+        changes: what the author of the later version declares.
+        way: from the older version to the later one.
+        old: interface of the older version.
+        version: the later one.
+    """
+    back = changes.way(version, old.version)
+    gap = isinstance(back, Gap)
+    hops: list[Hop] = [] if isinstance(back, Gap) else back
+    if not gap and any(hop.state for hop in way) and not any(hop.state for hop in hops):
+        gap = True
+    if not gap:
+        gap = any(hop.key for hop in way) and not any(hop.key for hop in hops)
+    missing = items_apart(way) - items_apart(hops)
+    if not (gap or missing):
+        return None
+    subject = old.state_name if gap else f"{old.state_name}.{min(missing)}"
+    decorator = "migrate(" if gap else f"migrate_map({min(missing)!r}, "
+    name = changes.service.name.replace("-", "_")
+    remedy = f"@{name}.{decorator}from_={version}, to={old.version}) makes one"
+    return Misfit("NoDownMigration", subject, f"{subject} has no way back to version {old.version}", remedy)
+
+
 def _types(step: object) -> list[type]:
     return [each for each in (getattr(step, "old", None), getattr(step, "new", None)) if isinstance(each, type)]
 
 
-def _items_apart(way: list[Hop]) -> frozenset[str]:
+def items_apart(way: list[Hop]) -> frozenset[str]:
     """Give the maps whose items have functions of their own."""
     return frozenset(name for hop in way for name in hop.maps)
 
 
-def _without(classes: Classes, state: Shape, names: frozenset[str]) -> Classes:
+def without_items(classes: Classes, state: Shape, names: frozenset[str]) -> Classes:
     """Give the classes with the items of these maps of the state left out."""
     if not names:
         return classes
@@ -472,7 +490,7 @@ def _without(classes: Classes, state: Shape, names: frozenset[str]) -> Classes:
     return (*classes[: state.at], made, *classes[state.at + 1 :])
 
 
-def _once(found: list[Mismatch]) -> list[Mismatch]:
+def once(found: list[Mismatch]) -> list[Mismatch]:
     """Give each thing once, however often its class stands in a type."""
     return list({(each.word, each.subject): each for each in found}.values())
 

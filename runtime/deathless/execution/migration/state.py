@@ -98,6 +98,7 @@ class Migrator:
         self.tally = Tally()
         self.keys = 0  # migrated, or found not to fit
         self._shards = shards
+        self._target = target
         self._drops = drops
         self._seen: dict[bytes, bytes] = {}  # old key by new one, where keys are renamed
         self._renames = any(hop.key is not None for hop in self.hops)
@@ -205,7 +206,8 @@ class Migrator:
 
     @property
     def _remedy(self) -> str:
-        return f"write @{self.service.name.replace('-', '_')}.migrate(from_={self.version})"
+        to = f", to={self._target}" if self._target else ""
+        return f"write @{self.service.name.replace('-', '_')}.migrate(from_={self.version}{to})"
 
     def _count(self, index: int, key: bytes, data: bytes, error: BaseException) -> None:
         """Count what one key met, by kind.
@@ -370,6 +372,13 @@ def migrate_state(
     Raises: InvalidService where no way leads to the new version; CorruptCheckpoint.
     """
     migrator = Migrator(service, before, time_us=time_us, limits=limits or Limits(), shards=shards, upgrade=upgrade)
+    return migrate_all(state, migrator, told)
+
+
+def migrate_all(
+    state: Mapping[bytes, bytes], migrator: Migrator, told: Told = untold
+) -> tuple[dict[bytes, bytes], list[Misfit]]:
+    """Migrate all of a checkpoint's state by a migrator; otherwise as `migrate_state`. Raises: CorruptCheckpoint."""
     keys, items, others = parted(state)
     entries = {key: state[key] for key in others}
     for group in _groups(keys):

@@ -4,7 +4,8 @@
 
 The fresh process is started as a worker is: same hash seed, zone and locale, same code, nothing left over from
 whatever the tool has imported. Where the run may begin (I6): at the first message, if the log still has it, or at a
-checkpoint; never below the last Rebased record's checkpoint, nor among messages that other code wrote.
+checkpoint; never below the last Rebased record's checkpoint, nor among messages that other code wrote. A run that ends
+before an upgrade is one by the code of before, of which a copy is kept with the log.
 
 Guarantees: every message run is compared with the digest that its primary logged; the first difference is Diverged with
 lsn, handler and key. Does not: write to the service's directory, answer anybody. May import execution, engine, codec
@@ -50,8 +51,10 @@ from deathless.execution.executor import HandlerExecutor
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.debugger import LEFT, Debugger, Stops
 from deathless.shell.operate.forking.in_replay import ForkOrder, place_behind, write_checkpoint
+from deathless.shell.operate.log_generations import cut_at, loadable
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import Description, describe
+from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import former_spellings, node_name
 from deathless.shell.service_code.loading import load_configured
 
@@ -155,15 +158,16 @@ class ReplayLeft(Exception):
 async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run in a fresh process, as long as the log takes; who has enough of it cancels.
 
-    Raises: LogDiffers, CorruptFrame, UpgradeRequired, InvalidArgument, ReplayEnded, InvalidService, as `inspect`;
-    ReplayLeft when its user left the debugger.
+    Raises: LogDiffers, CorruptFrame, UpgradeRequired, FormerCodeMissing, InvalidArgument, ReplayEnded, InvalidService,
+    as `inspect`; ReplayLeft when its user left the debugger.
     """
     look = await inspect(config)
+    interpreter, config = _code_for(look, config, order)
     ours, theirs = os.pipe()
     work = _handed(msgspec.json.encode(_Work(config, order, theirs)))
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            interpreter,
             "-m",
             MODULE,
             str(work),
@@ -203,6 +207,21 @@ def _error_of(failure: _Failure) -> DeathlessError:
     error.lsn, error.handler, error.key = failure.lsn, failure.handler, failure.key
     error.messages = failure.messages
     return error
+
+
+def _code_for(look: Inspection, config: ReplicaConfig, order: ReplayOrder) -> tuple[str, ReplicaConfig]:
+    """Give the interpreter, and the config with the code that wrote the end of the run.
+
+    That is the config's own, but where the run ends before an upgrade: then it is the copy that is kept of the former.
+    Raises: FormerCodeMissing where there is none; DataCorrupt errors, OSError.
+    """
+    if order.to is None or order.any_code or not look.view.head:
+        return sys.executable, config
+    cut = cut_at(look, order.to)
+    if cut is None or cut.generation == look.reader.routes.cut(look.view.head).generation:
+        return sys.executable, config
+    interpreter, folder, module = former_command(config.directory, cut.fingerprint)
+    return interpreter, msgspec.structs.replace(config, code=folder.name, module=module)
 
 
 def _handed(data: bytes) -> int:
@@ -409,7 +428,7 @@ class _Plan:
 def _plan(look: Inspection, order: ReplayOrder, code: Description, notes: list[str]) -> _Plan:
     """Decide where to begin. Raises: InvalidArgument, UpgradeRequired, DataCorrupt."""
     mine = {order.written_by} if order.written_by else code.spellings | former_spellings(look.config.directory, code)
-    found = survey(look, mine)
+    found = survey(look, mine, order.to)
     to = found.confirmed if order.to is None else order.to
     if to > found.confirmed:
         raise InvalidArgument(f"--to {to} is above the last confirmed message, lsn {found.confirmed}")
@@ -425,7 +444,10 @@ def _plan(look: Inspection, order: ReplayOrder, code: Description, notes: list[s
             )
     floor = max(floor, found.floor)
     wanted = to if begin is None else min(begin, to)
-    snapshot = _load(look, floor, wanted, oldest=order.oldest, beginning=found.first == 0 and floor == 0)
+    oldest = order.oldest
+    if wanted < floor:  # what is asked for lies where no run may begin: as near to it as may be
+        wanted, oldest = to, True
+    snapshot = _load(look, floor, wanted, oldest=oldest, beginning=found.first == 0 and floor == 0)
     base = snapshot.lsn if snapshot is not None else 0
     if begin is not None and order.recent is None and not order.oldest:
         base = max(base, begin)
@@ -450,12 +472,13 @@ class Survey:
     chains: dict[int, bytes] = field(default_factory=dict)  # chain hash at each lsn at which a checkpoint stands
 
 
-def survey(look: Inspection, spellings: Collection[bytes]) -> Survey:
+def survey(look: Inspection, spellings: Collection[bytes], to: int | None = None) -> Survey:
     """Look along the chain.
 
     Args:
         look: whose log it is.
         spellings: fingerprints that mean the code that shall run.
+        to: last message that it shall run, so that it does not matter who wrote what follows; None: all of it.
 
     Raises: DataCorrupt errors, OSError.
     """
@@ -472,25 +495,30 @@ def survey(look: Inspection, spellings: Collection[bytes]) -> Survey:
         found.confirmed = max(found.confirmed, frame.confirmed_lsn)
         if frame.kind == FrameKind.CUT:
             cut = decode_cut(frame, segment_path(step.after.epoch, step.after.roll))
+            if to is not None and cut.base.lsn >= to and step.after.epoch != route.start.epoch:
+                continue
             if foreign:
                 found.code_floor = cut.base.lsn
             foreign = b"" if cut.fingerprint in spellings else cut.fingerprint
         elif frame.kind == FrameKind.DATA:
-            found.floor = max(found.floor, _floor_in(frame))
+            found.floor = max(found.floor, _floor_in(frame, to))
             if frame.last_lsn in places:
                 found.chains[frame.last_lsn] = frame.chain
     found.foreign_head = foreign
     return found
 
 
-def _floor_in(frame: Frame) -> int:
-    """Lsn of the checkpoint that a Rebased record of this frame names, or of an Upgraded record; 0: it has neither."""
+def _floor_in(frame: Frame, to: int | None) -> int:
+    """Lsn of the checkpoint that a Rebased record of this frame names, or of an Upgraded record; 0: it has neither.
+
+    An Upgraded record above `to` is not counted: nothing is run across it.
+    """
     named, lsn = 0, int(frame.first_lsn)
     for run, messages in cut_runs(decode_data(frame)):
         for at, message in enumerate(messages if run.session == 0 else ()):
             if message[0] == Kind.REBASED:
                 (named,) = U64.unpack(decode(message).args)
-            elif message[0] == Kind.UPGRADED:
+            elif message[0] == Kind.UPGRADED and (to is None or lsn + at <= to):
                 named = lsn + at
         lsn += run.count
     return named
@@ -500,7 +528,7 @@ def _load(look: Inspection, floor: int, wanted: int, *, oldest: bool, beginning:
     """Load the checkpoint to begin with; None: the log's beginning. Raises: InvalidArgument when there is neither."""
     if beginning and (oldest or wanted == 0):
         return None
-    usable = [each for each in look.checkpoints.names() if floor <= each.lsn <= wanted]
+    usable = [each for each in loadable(look) if floor <= each.lsn <= wanted]
     for each in reversed(usable) if oldest else usable:
         try:
             return look.checkpoints.load(each.name)
@@ -508,8 +536,9 @@ def _load(look: Inspection, floor: int, wanted: int, *, oldest: bool, beginning:
             continue
     if beginning:
         return None
+    why = f"behind lsn {floor}, where a run may begin" if floor else "and the log no longer begins at 0"
     raise InvalidArgument(
-        f"there is no checkpoint at or below lsn {wanted}, and the log no longer begins at 0",
+        f"there is no checkpoint at or below lsn {wanted}, {why}",
         remedy="`deathless checkpoint ls` shows from where a run may begin",
     )
 
@@ -612,7 +641,7 @@ def _run_one(shard: Shard, frame: Frame, lsn: int) -> Sequence[bytes]:
 
 def _then(look: Inspection, lsn: int, keys: Sequence[bytes]) -> list[str]:
     """Say what the first checkpoint behind a message holds under these keys."""
-    behind = [each for each in look.checkpoints.names() if each.lsn >= lsn]
+    behind = [each for each in loadable(look) if each.lsn >= lsn]
     for each in sorted(behind, key=lambda name: name.lsn):
         try:
             state = look.checkpoints.load(each.name).state

@@ -31,6 +31,7 @@ from deathless.engine.ports import FileSystem
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.link.status_page import confirmed_elsewhere
 from deathless.shell.lock_stores.inspection import Inspection, inspect, place_of
+from deathless.shell.operate.log_generations import loadable
 from deathless.shell.operate.replay import ReplayOrder, replay
 
 SETTLE_S: Final = 0.5  # a frame that a live writer is writing is whole after this
@@ -125,7 +126,7 @@ def _check_beginning(look: Inspection, route: Route, report: Verification) -> No
         report.problems.append(
             f"{path} offset 0: its first frame is not what was written; what comes up to lsn {route.start.lsn} is lost"
         )
-    elif not any(each.lsn >= route.start.lsn for each in look.checkpoints.names()):
+    elif not any(each.lsn >= route.start.lsn for each in loadable(look)):
         report.problems.append(f"{path} is missing, and no checkpoint holds what came up to lsn {route.start.lsn}")
 
 
@@ -225,12 +226,20 @@ def _has_bytes(filesystem: FileSystem, path: str, offset: int) -> bool:
 
 def _check_checkpoints(look: Inspection, chains: dict[int, bytes], report: Verification) -> None:
     for each in look.checkpoints.names(announced_only=False):
+        if _is_left(look, each, chains):
+            report.notes.append(f"{CHECKPOINT_FOLDER}/{each.name} is of an attempt that was let go: nobody loads it")
+            continue
         try:
             _check_checkpoint(look, each, chains, report)
         except FileNotFoundError:
             continue  # collected meanwhile
         except (DataCorrupt, OSError) as error:
             report.problems.append(f"{CHECKPOINT_FOLDER}/{each.name}: {error}")
+
+
+def _is_left(look: Inspection, each: CheckpointName, chains: dict[int, bytes]) -> bool:
+    """Is a checkpoint of a place that the log does not pass through, and was never announced?"""
+    return chains.get(each.lsn, each.chain) != each.chain and not look.checkpoints.announced(each.name)
 
 
 def _check_checkpoint(look: Inspection, each: CheckpointName, chains: dict[int, bytes], report: Verification) -> None:

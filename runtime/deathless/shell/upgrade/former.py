@@ -2,6 +2,7 @@
 
     start -> BEGIN;  restore, apply -> RESTORE, APPLY (buffered, never waited for);  migrated -> GIVE -> GIVEN
                                                        -> a thread reads what was given, and migrates it -> done
+                            where it goes back to an older version: BACK -> LOWERED, and the same
 
 The thread is there so that heartbeats go on while a large state is migrated: functions of the author run in it that are
 pure, and nothing of the engine.
@@ -13,6 +14,7 @@ that by `problem`. Does not: run anything of the former code here.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections import deque
 from collections.abc import Callable
@@ -30,10 +32,21 @@ from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.replica.failures import as_ours
+from deathless.execution.interface.misfit import Misfit
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade.former_link import FormerLink
 from deathless.shell.upgrade.migration import told
-from deathless.shell.upgrade.packets import PLACE, Begin, Failed, Kind, Reader, frame_body, packet
+from deathless.shell.upgrade.packets import (
+    PLACE,
+    Back,
+    Begin,
+    Failed,
+    Kind,
+    LoweredThere,
+    Reader,
+    frame_body,
+    packet,
+)
 
 WAITING_BYTES_MAX: Final = 1 << 30
 """So much may wait for the former code, in this process's memory: it falls behind while it writes its state out."""
@@ -54,6 +67,7 @@ class FormerProcess(asyncio.Protocol):
         fingerprint: of the former code.
         scratch: folder for the file in which it gives its state.
         look: what is made of that.
+        back: it goes back to an older version, to this one; its path does not count. None: it does not.
     """
 
     def __init__(
@@ -65,6 +79,7 @@ class FormerProcess(asyncio.Protocol):
         fingerprint: bytes,
         scratch: str,
         look: Look,
+        back: Back | None = None,
     ) -> None:
         self.problem: DeathlessError | None = None  # why it can't go on; None: it does
         self.stands = 0  # lsn up to which it has run the log, as it said last
@@ -72,6 +87,7 @@ class FormerProcess(asyncio.Protocol):
         self._link = link
         self._path = Path(scratch) / f"upgrade.{os.getpid()}.former"
         self._look = look
+        self._back = back
         self._transport: asyncio.Transport | None = None
         self._reader = Reader()
         self._waiting: deque[Callable[[Answer], None]] = deque()  # for what was asked for, in order
@@ -129,7 +145,15 @@ class FormerProcess(asyncio.Protocol):
             return
         self._waiting.append(done)
         if len(self._waiting) == 1:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Have it give what it holds."""
+        if self._back is None:
             self._send(Kind.GIVE, str(self._path).encode())
+        else:
+            back = msgspec.structs.replace(self._back, path=str(self._path))
+            self._send(Kind.BACK, msgspec.msgpack.encode(back))
 
     @property
     def waiting_bytes(self) -> int:
@@ -155,10 +179,13 @@ class FormerProcess(asyncio.Protocol):
         if kind == Kind.STANDS:
             self.stands = int.from_bytes(body, "little")
         elif kind == Kind.GIVEN:
-            self._taking = asyncio.get_running_loop().create_task(self._take())
+            self._taking = asyncio.get_running_loop().create_task(self._take(None))
+        elif kind == Kind.LOWERED:
+            lowered = read_msgpack(body, LoweredThere)
+            self._taking = asyncio.get_running_loop().create_task(self._take(lowered))
         elif kind == Kind.FAILED:
             failed = read_msgpack(body, Failed)
-            self._fail(error_of(failed.code, failed.text))
+            self._fail(_failure(failed))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
@@ -185,11 +212,11 @@ class FormerProcess(asyncio.Protocol):
             while self._waiting:
                 self._waiting.popleft()(self.problem)
         elif self._waiting:
-            self._send(Kind.GIVE, str(self._path).encode())
+            self._ask()
 
-    async def _take(self) -> None:
+    async def _take(self, lowered: LoweredThere | None) -> None:
         try:
-            self._finish(await asyncio.to_thread(self._make))
+            self._finish(await asyncio.to_thread(self._make, lowered))
         except DeathlessError as error:
             self._finish(error)
         except OSError as error:
@@ -197,7 +224,7 @@ class FormerProcess(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  who waits is answered, whatever it was (memory, a bug)
             self._finish(UpgradeCalledOff(f"what the former code gave can't be migrated: {as_ours(error, 'upgrade')}"))
 
-    def _make(self) -> Migrated:
+    def _make(self, lowered: LoweredThere | None) -> Migrated:
         with self._path.open("rb") as file:
 
             def read(offset: int, size: int) -> bytes:
@@ -205,4 +232,21 @@ class FormerProcess(asyncio.Protocol):
 
             given = checkpoint.decode(read, Outbox())
         self._path.unlink(missing_ok=True)
-        return self._look(given)
+        if lowered is None:
+            return self._look(given)
+        misfits, notes = (read_msgpack(each, list[Misfit]) for each in (lowered.misfits, lowered.notes))
+        if misfits:
+            return Migrated(snapshot=given, misfits=misfits, notes=notes, compatible=False, keys=lowered.keys)
+        found = self._look(given)
+        compatible = found.compatible and not lowered.changed
+        return dataclasses.replace(found, notes=[*notes, *found.notes], compatible=compatible)
+
+
+def _failure(failed: Failed) -> DeathlessError:
+    """Give why the process gave up, in words that help where it is of a release that has no such packet."""
+    if failed.text.startswith(f"packet {Kind.BACK:d} is not known"):
+        return UpgradeCalledOff(
+            "the release of Deathless by which the code serves knows no way back",
+            remedy="give the service this release with the code that serves first, and go back then",
+        )
+    return error_of(failed.code, failed.text)

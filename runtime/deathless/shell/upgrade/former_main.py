@@ -24,6 +24,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DeathlessError, InvalidArgument, UpgradeRequired
 from deathless.codec import checkpoint
+from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_json, read_msgpack
 from deathless.engine.log.checkpoint_store import CheckpointStore
 from deathless.engine.ports import Executor
@@ -31,6 +32,8 @@ from deathless.engine.replica.failures import as_ours
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
 from deathless.execution.executor import HandlerExecutor
+from deathless.execution.interface.interface import decode_interface
+from deathless.execution.migration.lowering import lower_snapshot
 from deathless.execution.values.failure import FATAL
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.link.config_file import read_config
@@ -39,7 +42,17 @@ from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.kept_code import former_spellings, node_name
 from deathless.shell.service_code.loading import load_configured
-from deathless.shell.upgrade.packets import PLACE, Begin, Failed, Kind, Reader, frame_of, packet
+from deathless.shell.upgrade.packets import (
+    PLACE,
+    Back,
+    Begin,
+    Failed,
+    Kind,
+    LoweredThere,
+    Reader,
+    frame_of,
+    packet,
+)
 
 READ_BYTES: Final = 1 << 20
 
@@ -64,6 +77,8 @@ class FormerCode:
         if begin.fingerprint not in code.spellings | former_spellings(config.directory, code):
             told = what_differs(config.directory, begin.fingerprint, code, node_name())
             raise UpgradeRequired(f"what runs here as the former code is not what wrote the log: {told}")
+        self._service = service
+        self._limits = limits
         self._fingerprint = begin.fingerprint
         self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make)
         self._epoch = 0  # of the last frame
@@ -99,16 +114,46 @@ class FormerCode:
 
         The service's identity is for the reader to know: it is not in there.
         """
-        snapshot = self._shard.snapshot(
+        snapshot = self._snapshot()
+        _write(path, snapshot)
+        return PLACE.pack(snapshot.lsn, snapshot.chain)
+
+    def lower(self, back: Back) -> LoweredThere:
+        """Write everything in the words of an older version, by what this code declares; as `give`.
+
+        Raises: InvalidConfig where the interface can't be read; OSError.
+        """
+        lowered = lower_snapshot(
+            self._snapshot(),
+            self._service,
+            decode_interface(back.interface),
+            limits=self._limits,
+            time_us=back.time_us,
+            shards=self._config.shards,
+            upgrade=back.upgrade,
+        )
+        _write(back.path, lowered.snapshot)
+        return LoweredThere(
+            PLACE.pack(lowered.snapshot.lsn, lowered.snapshot.chain),
+            msgspec.msgpack.encode(lowered.misfits),
+            msgspec.msgpack.encode(lowered.notes),
+            lowered.keys,
+            lowered.changed,
+        )
+
+    def _snapshot(self) -> Snapshot:
+        return self._shard.snapshot(
             service=self._config.service,
             service_id=bytes(16),
             incarnation=0,
             epoch=self._epoch,
             fingerprint=self._fingerprint,
         )
-        with Path(path).open("wb") as file:
-            file.writelines(checkpoint.encode(snapshot))
-        return PLACE.pack(snapshot.lsn, snapshot.chain)
+
+
+def _write(path: str, snapshot: Snapshot) -> None:
+    with Path(path).open("wb") as file:
+        file.writelines(checkpoint.encode(snapshot))
 
 
 class Line:
@@ -152,6 +197,8 @@ def serve(line: Line, config: ReplicaConfig | None = None) -> None:
                 code.apply(body)
             elif kind == Kind.GIVE:
                 line.send(Kind.GIVEN, code.give(body.decode()))
+            elif kind == Kind.BACK:
+                line.send(Kind.LOWERED, msgspec.msgpack.encode(code.lower(read_msgpack(body, Back))))
             else:
                 raise InvalidArgument(f"packet {kind} is not known")
         if code is not None:

@@ -7,6 +7,8 @@
                                        <-----  STANDS (lsn), now and then
     GIVE (a path)                      ----->  writes everything it holds there, as a checkpoint
                                        <-----  GIVEN (lsn, chain), or FAILED (code, text) at any time, and the end
+    BACK (a path, an interface, ...)   ----->  the same in the words of an older version, which is the upgrader's
+                                       <-----  LOWERED (lsn, chain, what does not fit)
 
 A packet is u32 length of its body, u8 kind, body, all integers little-endian. Both ends may be of other versions of
 Deathless: what a kind has is never changed, kinds are added.
@@ -46,6 +48,8 @@ class Kind(enum.IntEnum):
     STANDS = 5
     GIVEN = 6
     FAILED = 7
+    BACK = 8
+    LOWERED = 9
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
@@ -61,6 +65,25 @@ class Failed(msgspec.Struct, array_like=True, frozen=True):
 
     code: str
     text: str
+
+
+class Back(msgspec.Struct, array_like=True, frozen=True):
+    """Body of BACK: to which code it goes back, and where to write what that goes on with."""
+
+    path: str
+    interface: bytes  # of that code (execution.interface)
+    time_us: int  # that migrations are shown
+    upgrade: bytes  # names the upgrade
+
+
+class LoweredThere(msgspec.Struct, array_like=True, frozen=True):
+    """Body of LOWERED: what came of it."""
+
+    place: bytes  # see PLACE
+    misfits: bytes  # as msgpack; with any the file is not to be used
+    notes: bytes  # likewise
+    keys: int
+    changed: bool  # states are not as they were
 
 
 def packet(kind: int, body: bytes = b"") -> bytes:

@@ -102,13 +102,15 @@ def begin_upgrade(
     wanted = config.upgrade
     if wanted is None:
         return None
+    migration = Migration(service, config, wanted, record.seed)
     former = FormerProcess(
         msgspec.structs.replace(config, module=wanted.module, code=wanted.code, upgrade=None),
         link=link_of(wanted, record.hash_seed),
         seed=record.seed,
         fingerprint=bytes.fromhex(wanted.from_fingerprint),
         scratch=scratch,
-        look=Migration(service, config, wanted, record.seed).look,
+        look=migration.look,
+        back=migration.back,
     )
     upgrade = _upgrade(wanted, former, service, code)
     if not to_be_made(log.check_head(view.head) if view.head else None, upgrade):

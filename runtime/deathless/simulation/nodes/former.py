@@ -14,7 +14,7 @@ from deathless.codec.frames import Frame
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
-from deathless.simulation.workload.codes import LabCode
+from deathless.simulation.workload.codes import LabCode, carried
 
 if TYPE_CHECKING:
     from deathless.simulation.nodes.worker_node import WorkerNode
@@ -91,7 +91,8 @@ class SimFormer:
                 return
             if self._upgrade.hangs:
                 return
-            made = dataclasses.replace(held, state=self._upgrade.to.migrate(held.state))
+            lower = worker.host.safeguards.lower_on_the_way_back
+            made = dataclasses.replace(held, state=carried(self._code, self._upgrade.to, held.state, lower=lower))
             if self._upgrade.unfit:
                 made = dataclasses.replace(made, invocations=[b"of no handler"])
             worker.answered(lambda: done(made))

@@ -47,6 +47,7 @@ from deathless.simulation.checkers import (
 from deathless.simulation.checkers.history import Operation
 from deathless.simulation.checkers.replies import Request as ReplyKey
 from deathless.simulation.nodes.cluster import Cluster
+from deathless.simulation.workload.codes import carried
 from deathless.simulation.workload.lab import NEVER_RUN, Cell, cells_of, decode_result, tag_of
 from deathless.simulation.world.disk import Folder
 
@@ -129,10 +130,11 @@ def _upgrade(
 ) -> None:
     """Go on as the other code does, with a state that is migrated here."""
     code = cluster.shared.beside.code_of(upgraded.to_fingerprint)
+    before = cluster.shared.beside.code_of(upgraded.from_fingerprint)
     held = found.shard.snapshot(service="", service_id=b"", incarnation=0, epoch=0, fingerprint=b"")
     found.shard = opened(code.definition)
     _keep_executor(found)
-    found.shard.restore(replace(held, state=code.migrate(held.state)), same_code=False)
+    found.shard.restore(replace(held, state=carried(before, code, held.state)), same_code=False)
     assert upgraded.generation == held.generation.number + 1, f"generation {upgraded.generation} begins"
     assert begin_generation(found.shard, upgraded) == frame.payload, f"lsn {frame.first_lsn}: the record differs"
     found.frames[frame.first_lsn, frame.last_lsn] = frame.chain

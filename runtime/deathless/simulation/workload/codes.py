@@ -5,6 +5,9 @@ state of the other, gives other bytes than the log says. The first code keeps a 
 `amount`; callers notice nothing. Services that call each other have handlers that wait, and these go on only by the
 same handlers: their second code differs in nothing but what the log calls it.
 
+On the way back the second code makes the first one's state, as its author declares it; the first code knows nothing of
+the second one.
+
 Guarantees: a state migrated there and back has the same bytes. Does not: know clusters. May import execution and
 below, lab.
 """
@@ -17,7 +20,10 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.limits import Limits
+from deathless.execution.author.migration import Migration
 from deathless.execution.author.service import Service
+from deathless.execution.migration.state import Migrator, migrate_all
 from deathless.execution.turn.context import Context
 from deathless.simulation.workload.lab import HOOKS, SERVICE_NAME, Cell, NoFundsError, lab
 
@@ -30,7 +36,17 @@ class RenamedCell(msgspec.Struct):
     tags: list[str] = []
 
 
-lab_2: Final = Service(SERVICE_NAME, state=RenamedCell)
+lab_2: Final = Service(SERVICE_NAME, state=RenamedCell, version=2)
+
+
+@lab_2.migrate(from_=1)
+def _up(old: Cell, _m: Migration) -> RenamedCell:
+    return RenamedCell(old.number, old.text, old.tags)
+
+
+@lab_2.migrate(from_=2, to=1)
+def _down(new: RenamedCell, _m: Migration) -> Cell:
+    return Cell(new.amount, new.text, new.tags)
 
 
 @lab_2.handler
@@ -89,7 +105,7 @@ class LabCode:
         version: what its author calls it.
         definition: its handlers.
         fingerprint: what the log calls it.
-        migrate: gives the state of every key as this code keeps it, from what the other one kept.
+        migrate: gives the state of every key as this code keeps it, from what it is given.
     """
 
     version: int
@@ -98,9 +114,26 @@ class LabCode:
     migrate: Callable[[Mapping[bytes, bytes]], dict[bytes, bytes]]
 
 
-def _to_first(state: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    old = {key: msgspec.msgpack.decode(data, type=RenamedCell) for key, data in state.items()}
-    return {key: msgspec.msgpack.encode(Cell(each.amount, each.text, each.tags)) for key, each in old.items()}
+def carried(before: LabCode, to: LabCode, state: Mapping[bytes, bytes], *, lower: bool = True) -> dict[bytes, bytes]:
+    """Give the state of every key as `to` keeps it, from what the code of before kept.
+
+    Args:
+        before: the code that served.
+        to: the code that is to serve.
+        state: of every key.
+        lower: have an older code given its own shapes, which the code that served makes.
+    """
+    ours, theirs = before.definition, to.definition
+    if lower and ours.version > theirs.version:
+        state, misfits = migrate_all(state, Migrator(ours, None, time_us=0, limits=Limits(), target=theirs.version))
+        assert not misfits, misfits
+    return to.migrate(state)
+
+
+def _as_first(state: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Read what is there with the first code's type: of another shape nothing is found."""
+    held = {key: msgspec.msgpack.decode(data, type=Cell) for key, data in state.items()}
+    return {key: msgspec.msgpack.encode(each) for key, each in held.items()}
 
 
 def _to_second(state: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
@@ -108,7 +141,7 @@ def _to_second(state: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     return {key: msgspec.msgpack.encode(RenamedCell(each.number, each.text, each.tags)) for key, each in old.items()}
 
 
-FIRST_CODE: Final = LabCode(1, lab, bytes(range(16)), _to_first)
+FIRST_CODE: Final = LabCode(1, lab, bytes(range(16)), _as_first)
 SECOND_CODE: Final = LabCode(2, lab_2, bytes(range(16, 32)), _to_second)
 
 

@@ -48,6 +48,29 @@ RATE = 1
 """
 
 
+LATER = """
+from deathless import Context, Migration, Service, Struct
+class PurseOf1(Struct):
+    total: int = 0
+class Coins(Struct):
+    cents: int = 0
+purse = Service("purse", state=Coins, version=2)
+@purse.handler
+def add(state: Coins, ctx: Context, amount: int) -> int:
+    state.cents += 100 * amount
+    return state.cents
+@purse.migrate(from_=1)
+def up(old: PurseOf1, m: Migration) -> Coins:
+    return Coins(100 * old.total)
+@purse.migrate(from_=2, to=1)
+def down(new: Coins, m: Migration) -> PurseOf1:
+    if new.cents < 0:
+        raise ValueError("it owes")
+    return PurseOf1(new.cents // 100)
+"""
+"""Code of version 2 that serves, and from which a service goes back."""
+
+
 class Coins(Struct):
     """The state of the new code."""
 
@@ -78,6 +101,18 @@ class Purse(Struct):
     total: int = 0
 
 
+def code_of_before() -> Service:
+    """Give version 1, which knows of no later one."""
+    made = Service("purse", state=Purse)
+
+    @made.handler
+    def add(state: Purse, ctx: Context, amount: int) -> int:
+        state.total += amount
+        return state.total
+
+    return made
+
+
 class Former:
     """A service's folder whose log is of code that is kept there.
 
@@ -103,7 +138,7 @@ class Former:
         self._seq = 0
         name = self.code.fingerprint.hex()
         self.upgrade = UpgradeConfig(
-            id="ab" * 16, from_generation=1, from_fingerprint=name, from_version=1,
+            id="ab" * 16, from_generation=1, from_fingerprint=name, from_version=self.service.version,
             interpreter=sys.executable, code=name, module=f"{path}:purse", time_us=7,
         )  # fmt: skip
         self.config = ReplicaConfig(
@@ -156,13 +191,15 @@ class Former:
         look: Callable[[Snapshot], Migrated] | None = None, link: FormerLink | None = None,
     ) -> FormerProcess:  # fmt: skip
         """Give its process, which is not started yet."""
+        migration = Migration(service or new_code(), self.config, self.upgrade, SEED)
         return FormerProcess(
             self.former_config,
             link=link or OwnProcess(interpreter, 0),
             seed=SEED,
             fingerprint=fingerprint or self.code.fingerprint,
             scratch=str(self.scratch),
-            look=look or Migration(service or new_code(), self.config, self.upgrade, SEED).look,
+            look=look or migration.look,
+            back=migration.back,
         )
 
     def run(self, former: FormerProcess, work: Callable[[FormerProcess], Awaitable[None]]) -> None:
@@ -211,8 +248,18 @@ async def tried(former: FormerProcess) -> Migrated | DeathlessError:
 @pytest.fixture
 def former_code(tmp_path: Path) -> Iterator[Former]:
     """Give kept code, and forget its modules afterwards."""
+    yield from _forgotten(lambda: Former(tmp_path))
+
+
+@pytest.fixture
+def later_code(tmp_path: Path) -> Iterator[Former]:
+    """Give kept code of version 2, from which a service goes back."""
+    yield from _forgotten(lambda: Former(tmp_path, LATER))
+
+
+def _forgotten(make: Callable[[], Former]) -> Iterator[Former]:
     before = list(sys.path)
-    yield Former(tmp_path)
+    yield make()
     kept_import.remove()
     sys.path[:] = before
     sys.modules.pop("purse_service", None)

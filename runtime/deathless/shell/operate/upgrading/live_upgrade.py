@@ -22,13 +22,14 @@ from pathlib import Path
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidArgument
+from deathless.base.errors import InvalidArgument, UpgradeRefused
 from deathless.shell.link.config_file import config_path
 from deathless.shell.net.admin_call import Access, access_of, ask
 from deathless.shell.operate.status import ReplicaView, ServiceView, look
 from deathless.shell.operate.upgrading.local_upgraders import LocalUpgraders
 from deathless.shell.operate.upgrading.upgrade_lead import Told, UpgradeLead, Waits
 from deathless.shell.service_code.code_process import describe_code_of
+from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import Description
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import is_kept, keep
@@ -59,6 +60,7 @@ class LiveUpgrade:
         tell: gets what happens.
         upgraders: how many; two, so that the commit does not leave one replica alone.
         waits: how long each step may take.
+        code: name of the folder in code/ with the copy of the new code, for a way back; empty: the module as it stands.
     """
 
     def __init__(
@@ -70,11 +72,13 @@ class LiveUpgrade:
         *,
         upgraders: int = 2,
         waits: Waits | None = None,
+        code: str = "",
     ) -> None:
         self._template = template
         self._directory = Path(template.directory)
         self._access: Access = access_of(template)
         self._module = module
+        self._code = code
         self._environment = environment
         self._tell = tell
         self._waits = waits or Waits()
@@ -127,15 +131,23 @@ class LiveUpgrade:
         )
 
     def _describe(self) -> Description:
-        fresh = msgspec.structs.replace(self._template, module=self._module, code="")
-        return describe_code_of(fresh, self._environment)
+        wanted = msgspec.structs.replace(self._template, module=self._module, code=self._code)
+        described = describe_code_of(wanted, self._environment)
+        if self._code and self._code not in {each.hex() for each in described.spellings}:
+            told = what_differs(self._template.directory, bytes.fromhex(self._code), described)
+            raise UpgradeRefused(
+                f"the code {self._code[:12]} that is kept is another one here, by interpreter or libraries: {told}",
+                remedy="give the command with those that ran it, or name its source: `deathless upgrade --to`",
+            )
+        return described
 
     def _config(self, head: Head, described: Description) -> ReplicaConfig:
         """Give the config of an upgrader, but for its name."""
         template = self._template
         upgrade = plan_upgrade(template, head, described)
         interpreter, folder, module = former_command(template.directory, head.cut.fingerprint)
-        keep(template.directory, described, service=template.service, module=self._module)
+        if not self._code:
+            keep(template.directory, described, service=template.service, module=self._module)
         return msgspec.structs.replace(
             template,
             module=self._module,

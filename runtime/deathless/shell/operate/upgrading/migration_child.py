@@ -30,6 +30,7 @@ class Job(msgspec.Struct, kw_only=True):
     name: str  # of the service
     directory: str  # of the shard
     lsn: int  # of the checkpoint
+    chain: bytes  # there
     before: bytes  # interface of the code that wrote it
     time_us: int
     limits: dict[str, int | float]
@@ -47,9 +48,8 @@ class Outcome(msgspec.Struct, kw_only=True):
 def run(job: Job) -> Outcome:
     """Migrate."""
     service = load_service(job.target, job.folder, name=job.name)
-    snapshot = CheckpointStore(RealFileSystem(job.directory), "tool").load_newest(job.lsn)
+    snapshot = CheckpointStore(RealFileSystem(job.directory), "tool").load_at(job.lsn, job.chain)
     assert snapshot is not None, "the caller has read it"
-    assert int(snapshot.lsn) == job.lsn, "the caller has read it"
     keys, items, _ = parted(snapshot.state)
     migrator = Migrator(
         service,

@@ -146,6 +146,12 @@ class New:
         self._service = service = load_service(config.module, name=config.service)
         limits = config.make_limits()
         before = needed(config.directory, orders.fingerprint)
+        if service.version < before.version:
+            raise InvalidArgument(
+                f"version {service.version} is older than version {before.version}, which serves: a way back is not "
+                "rehearsed",
+                remedy="`deathless upgrade check --to` says what can't go back",
+            )
         start = self._given()
         time_us = start.times.time_us
         upgrade = UpgradeConfig(

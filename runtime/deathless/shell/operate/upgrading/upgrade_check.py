@@ -30,11 +30,14 @@ from deathless.execution.author.service import Service
 from deathless.execution.interface.comparison import compare
 from deathless.execution.interface.interface import Interface, encode_interface, interface_of
 from deathless.execution.interface.misfit import Misfit, Tally, merged
+from deathless.execution.interface.way_back import way_back
 from deathless.execution.migration.determinism import PRINT_BYTES, check_way_back, differences, prints_of
 from deathless.execution.migration.messages import fit_messages, under_way_in, waiting_in
 from deathless.execution.migration.state import Migrator, parted
 from deathless.shell.lock_stores.inspection import Inspection, inspect
+from deathless.shell.operate.log_generations import newest_of_head
 from deathless.shell.operate.upgrading.migration_child import Job, Outcome
+from deathless.shell.operate.upgrading.way_back_check import lowered_at
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.loading import load_service
@@ -57,6 +60,7 @@ class Checked(msgspec.Struct, kw_only=True):
     notes: list[Misfit] = []
     keys: int = 0  # migrated to see
     lsn: int = 0  # of the newest checkpoint that was looked at; 0: there was none
+    way_back: bool | None = False  # behind it, is there a way back to the code that serves now? None: this is one
 
     @property
     def fits(self) -> bool:
@@ -102,6 +106,7 @@ def _both(one: Checked, other: Checked) -> Checked:
         misfits=misfits.misfits(),
         notes=notes.misfits(),
         keys=one.keys + other.keys,
+        way_back=None if one.way_back is None else one.way_back and other.way_back,
         lsn=max(one.lsn, other.lsn),
     )
 
@@ -122,10 +127,12 @@ class _Shard:
     def run(self) -> Checked:
         """Check all."""
         config, service = self._look.config, self._service
-        snapshot = self._look.checkpoints.load_newest()
+        snapshot = newest_of_head(self._look)
         before = self._interface(snapshot)
         parts = describe(service, self._limits, config.sharding)
         new = interface_of(service, self._limits)
+        if new.version < before.version:
+            return self._lowered(snapshot, before)
         under_way = None if snapshot is None else under_way_in(snapshot)
         compared = compare(before, new, service.declared, under_way=under_way)
         result = Checked(
@@ -137,6 +144,7 @@ class _Shard:
             notes=compared.notes,
             lsn=0 if snapshot is None else int(snapshot.lsn),
         )
+        result.way_back = way_back(new, before, service.declared).exists
         if snapshot is None or isinstance(service.declared.way(before.version), Gap) or before.single != new.single:
             return result
         counted = self._state(snapshot, before, result)
@@ -144,6 +152,18 @@ class _Shard:
         result.misfits = merged(result.misfits, [*counted, *waiting])
         result.notes = merged(result.notes, noted)
         result.compatible = result.compatible and not result.misfits  # state may hold what no type tells
+        return result
+
+    def _lowered(self, snapshot: Snapshot | None, before: Interface) -> Checked:
+        """Have the code that serves lower the checkpoint, by the way back that it declares."""
+        service = self._service
+        result = Checked(from_version=before.version, to_version=service.version, way_back=None)
+        if snapshot is None:
+            return result
+        self._told(f"version {before.version}, which serves, makes the state of version {service.version}")
+        found = asyncio.run(lowered_at(self._look, snapshot, service, before.version))
+        result.misfits, result.notes = found.misfits, found.notes
+        result.compatible, result.keys, result.lsn = found.compatible, found.keys, int(snapshot.lsn)
         return result
 
     def _written(self, snapshot: Snapshot | None) -> bytes:
@@ -179,6 +199,7 @@ class _Shard:
             name=service.name,
             directory=config.directory,
             lsn=int(snapshot.lsn),
+            chain=bytes(snapshot.chain),
             before=encode_interface(before),
             time_us=time_us,
             limits=config.limits,
@@ -196,11 +217,21 @@ class _Shard:
             first = msgspec.structs.replace(shown[0], count=len(differ), of=len(keys))
             found = [*found, first]
         else:
-            back = check_way_back(
-                snapshot.state, service, before, time_us=time_us, limits=self._limits, sample=WAY_BACK_KEYS
-            )
-            result.notes += [each for each in back if each.word == "DownLoses"]
+            result.notes += self._back(snapshot, before, result)
         return found
+
+    def _back(self, snapshot: Snapshot, before: Interface, result: Checked) -> list[Misfit]:
+        """See whether each key can go up and down again; gives notes."""
+        time_us = snapshot.times.time_us
+        try:
+            back = check_way_back(
+                snapshot.state, self._service, before, time_us=time_us, limits=self._limits, sample=WAY_BACK_KEYS
+            )
+        except InvalidService as error:  # functions for items alone do not say what the older state is
+            result.way_back = False
+            return [Misfit("NoDownMigration", before.state_name, error.message)]
+        result.way_back = result.way_back and all(each.word == "DownLoses" for each in back)
+        return [each for each in back if each.word == "DownLoses"]
 
 
 def _cut(prints: bytes) -> list[bytes]:

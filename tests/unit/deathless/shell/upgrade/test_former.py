@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import msgspec
 import pytest
 from tests.unit.deathless.shell.upgrade_bench import (
     LIMITS,
     SEED,
     Former,
+    code_of_before,
     former_code,
+    later_code,
     migrated,
     new_code,
     process_of,
@@ -25,7 +28,7 @@ from deathless.shell.upgrade import former as former_module
 from deathless.shell.upgrade.former import FormerProcess
 from deathless.shell.upgrade.packets import Kind, packet
 
-__all__ = ["former_code"]
+__all__ = ["former_code", "later_code"]
 
 
 def test_the_new_code_goes_on_with_what_the_former_code_holds(former_code: Former) -> None:
@@ -81,6 +84,44 @@ def test_what_does_not_fit_is_refused_by_name_and_it_goes_on(former_code: Former
         assert former.problem is None
 
     former_code.run(former_code.process(new_code(migrates=False)), work)
+
+
+def test_on_the_way_back_the_code_that_serves_makes_the_older_codes_state(later_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        for frame in (later_code.frame(), later_code.frame(3, 4)):
+            former.apply(frame)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        held = later_code.snapshot()
+        assert held.state == {b"ann": b"\x81\xa5cents\xcd\x02\xbc"}
+        assert (given.lsn, given.chain, given.sessions) == (held.lsn, held.chain, held.sessions)
+        assert given.state == {b"ann": b"\x81\xa5total\x07"}
+        open_shard(code_of_before(), LIMITS, SEED).restore(given)
+        looked = await tried(former)
+        assert isinstance(looked, Migrated)
+        assert (looked.compatible, looked.keys) == (False, 1)
+
+    later_code.run(later_code.process(code_of_before()), work)
+
+
+def test_what_can_not_go_back_is_refused_by_name_and_it_goes_on(later_code: Former) -> None:
+    async def work(former: FormerProcess) -> None:
+        for frame in (later_code.frame(), later_code.frame(-1)):
+            former.apply(frame)
+        refused = await migrated(former)
+        assert isinstance(refused, UpgradeRefused)
+        assert "MigrationRaised: key ann: ValueError: it owes, 1 of 1 key" in refused.message
+        former.apply(later_code.frame(2))
+        assert isinstance(await migrated(former), Snapshot)
+
+    later_code.run(later_code.process(code_of_before()), work)
+
+
+def test_a_process_of_a_release_that_knows_no_way_back_says_so(later_code: Former) -> None:
+    former = later_code.process(code_of_before())
+    former.data_received(packet(Kind.FAILED, msgspec.msgpack.encode(("DL3003", "packet 8 is not known"))))
+    assert isinstance(former.problem, UpgradeCalledOff)
+    assert "knows no way back" in former.problem.message
 
 
 def test_a_process_that_is_killed_answers_whoever_waits_and_whoever_asks_later(former_code: Former) -> None:
