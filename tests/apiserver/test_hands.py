@@ -84,7 +84,9 @@ class Bank:
 
     def is_gone(self, uid: str) -> bool:
         """Is the pod of that uid not there any more?"""
-        return not exists(self.server, POD, self.namespace, "bank-0") or self.pod()["metadata"]["uid"] != uid
+        # In one read: it may go at any moment.
+        found = json.loads(self.server.request("GET", POD.path(self.namespace, "bank-0"), raw=True))
+        return bool(found.get("code") == 404 or found["metadata"]["uid"] != uid)
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ STANDS_FOR = re.compile(r".*\.\.\.|[A-Z][A-Z_]*([-=/][A-Z_]+)?")  # such as SERV
 
 def check(line: Line, group: click.Command) -> None:
     """Follow a command line through its commands, as click does: options, choices, numbers, and how many words."""
-    command, context, words = group, click.Context(group), list(line.words)
+    # With its settings: a command keeps the names of its help option from the first context that it is seen in.
+    command, context, words = group, click.Context(group, **group.context_settings), list(line.words)
     while isinstance(command, click.Group):
         words = parse(line, command, context, words)
         if not words and (command.invoke_without_command or not line.whole):
