@@ -59,7 +59,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/look/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/cli/run/replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/cli/look/status.py": "tests/process/test_cli_tools.py",
-    "runtime/deathless/shell/lock_stores/inspection.py": "tests/process/test_cli_log.py",
     "runtime/deathless/testing/links.py": "tests/unit/deathless/testing/test_environment.py",
     "runtime/deathless/testing/peer_links.py": "tests/unit/deathless/testing/test_fake_peer.py",
     "runtime/deathless/testing/primary.py": "tests/unit/deathless/testing/test_environment.py",

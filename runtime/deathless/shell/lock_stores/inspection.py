@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import HalfCopy, InvalidArgument, PermissionRefused
-from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.log.checkpoint_store import CheckpointName, CheckpointStore
 from deathless.engine.log.reader import LogReader, Step
 from deathless.engine.log.route import Route
 from deathless.engine.log.segment_scan import segment_path
@@ -41,6 +41,21 @@ class Inspection:
     def checkpoints(self) -> CheckpointStore:
         """The checkpoints; used to read alone."""
         return CheckpointStore(self.filesystem, "tool")
+
+    def beginnings(self) -> list[CheckpointName]:
+        """Give the checkpoints that a run may begin with, the newest first.
+
+        Those that were announced, and the one that the code's generation began with: head's cut names that one, and it
+        needs no mark. Raises: DataCorrupt errors, OSError.
+        """
+        store, head = self.checkpoints, self.view.head
+        cut = self.reader.routes.cut(head) if head else None  # a log without an epoch has none
+        first = (cut.upgraded_lsn, cut.upgraded_chain) if cut is not None else None
+        return [
+            each
+            for each in store.names(announced_only=False)
+            if (each.lsn, each.chain) == first or store.announced(each.name)
+        ]
 
     def steps(self, route: Route) -> Iterator[Step]:
         """Give every frame on a route, up to the log's end."""

@@ -182,7 +182,7 @@ def _end_of_beginning(look: Inspection, epoch: int, ends: Mapping[tuple[int, int
 
 def _beginning(look: Inspection, asked: int | None) -> int:
     """Give the lsn of the checkpoint that a run begins with; 0: the log's beginning. Raises: InvalidArgument."""
-    usable = [each for each in look.checkpoints.names() if asked is None or each.lsn <= asked]
+    usable = [each for each in look.beginnings() if asked is None or each.lsn <= asked]
     for each in usable if asked != 0 else ():
         with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
             look.checkpoints.read_back(each.name)
@@ -218,7 +218,7 @@ def _config(config: ReplicaConfig, fingerprint: bytes) -> tuple[ReplicaConfig, b
 
 def _open(export: Export, look: Inspection, ends: dict[tuple[int, int], int]) -> None:
     directory, told = look.config.directory, export.exported
-    for each in look.checkpoints.names():
+    for each in look.beginnings():
         if told.first_lsn <= each.lsn <= told.last_lsn:
             path = f"{CHECKPOINT_FOLDER}/{each.name}"
             export.add(directory, path)

@@ -455,7 +455,7 @@ def _load(look: Inspection, floor: int, wanted: int, *, oldest: bool, beginning:
     """Load the checkpoint to begin with; None: the log's beginning. Raises: InvalidArgument when there is neither."""
     if beginning and (oldest or wanted == 0):
         return None
-    usable = [each for each in look.checkpoints.names() if floor <= each.lsn <= wanted]
+    usable = [each for each in look.beginnings() if floor <= each.lsn <= wanted]
     for each in reversed(usable) if oldest else usable:
         try:
             return look.checkpoints.load(each.name)

@@ -125,7 +125,7 @@ def _check_beginning(look: Inspection, route: Route, report: Verification) -> No
         report.problems.append(
             f"{path} offset 0: its first frame is not what was written; what comes up to lsn {route.start.lsn} is lost"
         )
-    elif not any(each.lsn >= route.start.lsn for each in look.checkpoints.names()):
+    elif not any(each.lsn >= route.start.lsn for each in look.beginnings()):
         report.problems.append(f"{path} is missing, and no checkpoint holds what came up to lsn {route.start.lsn}")
 
 
