@@ -181,6 +181,26 @@ def test_services_that_talk_are_forked_under_load_and_both_add_up(tmp_path: Path
             assert "verdict: sound" in command(fork, "log", "verify", "-f", f"{service}.yaml")
 
 
+def test_logs_that_were_exported_at_different_moments_are_forked_at_one(tmp_path: Path) -> None:
+    with pair(tmp_path / "pair") as folder:
+        note = ("call", "call", "-f", "sender.yaml", "--key", "alice", "--arg")
+        fork = folder / "fork"
+        for number, service in enumerate(("receiver", "sender")):
+            command(folder, *note, f"tag=t{number}")
+            command(folder, "log", "export", f"{service}.dlog", "-f", f"{service}.yaml")
+            command(folder, "log", "import", f"{service}.dlog", f"{service}-log")
+        words = ["fork", "--to", "fork"]
+        for service in PAIR:
+            words += ["-f", f"{service}.yaml", "--log", f"{service}:{service}-log"]
+        command(folder, *words)
+        start(fork, PAIR)
+        command(fork, *note, "tag=fork")
+        tags = json.loads(command(fork, "query", "tags", "-f", "receiver.yaml", "--key", "alice"))
+        sent = json.loads(command(fork, "query", "look", "-f", "sender.yaml", "--key", "alice"))["sent"]
+        assert tags == sent
+        assert (tags[0], tags[-1]) == ("t0", "fork")
+
+
 def test_timer_that_runs_at_the_cut_fires_once_in_both_and_what_came_behind_the_cut_is_the_originals(
     tmp_path: Path,
 ) -> None:

@@ -45,9 +45,23 @@ _PLACE: Final = re.compile(r"([a-z][-a-z0-9]*):(0|[1-9][0-9]{0,18})")
     metavar="SERVICE:LSN",
     help="Cut this service at or before a message; default: the end of its log. Give it once for each service.",
 )
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="SERVICE:FOLDER",
+    help="Read this service's log in the folder of an imported one (`deathless log import`).",
+)
 @click.option("--dry-run", is_flag=True, help="Only show where the services would be cut.")
 @json_option
-def fork(manifests: tuple[str, ...], folder: Path, places: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+def fork(
+    manifests: tuple[str, ...],
+    folder: Path,
+    places: tuple[str, ...],
+    logs: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Fork services that talk to each other, as services of their own with the state of one consistent cut.
 
     The originals may run, and are only read. No message between the forked services is lost or received twice. What
@@ -56,13 +70,14 @@ def fork(manifests: tuple[str, ...], folder: Path, places: tuple[str, ...], dry_
     \b
     deathless fork -f shop.yaml -f stock.yaml --to sandbox --dry-run
     deathless fork -f shop.yaml -f stock.yaml --to sandbox
+    deathless fork -f shop.yaml -f stock.yaml --to sandbox --log stock:imported-stock
     deathless up --detach sandbox/shop.yaml
     """
     from deathless.shell.operate.forking.fork import carry_out, check_folder, plan_fork
 
     check_folder(folder)
     tell = progress()
-    plan = asyncio.run(plan_fork([_source(each) for each in manifests], _through(places), tell))
+    plan = asyncio.run(plan_fork(_sources(manifests, logs), _through(places), tell))
     if not dry_run:
         asyncio.run(carry_out(plan, folder, tell))
     if as_json:
@@ -78,13 +93,33 @@ def fork(manifests: tuple[str, ...], folder: Path, places: tuple[str, ...], dry_
     return 0
 
 
-def _source(manifest: str) -> Source:
+def _sources(manifests: tuple[str, ...], logs: tuple[str, ...]) -> list[Source]:
     from deathless.shell.operate.forking.fork import Source
 
-    found = target(manifest, "", every=True)
-    if found.loaded is None:
-        raise InvalidArgument(f"{manifest} is no manifest", remedy="a service in a cluster is not forked")
-    return Source(found.config, found.loaded)
+    elsewhere = dict(_named(each) for each in logs)
+    found = []
+    for manifest in manifests:
+        named = target(manifest, "", every=True)
+        if named.loaded is None:
+            raise InvalidArgument(f"{manifest} is no manifest", remedy="a service in a cluster is not forked")
+        config, folder = named.config, elsewhere.pop(named.config.service, "")
+        if folder:
+            config = target("", folder, every=True).config
+            if config.service != named.config.service:
+                raise InvalidArgument(f"{folder} holds the log of {config.service}, not of {named.config.service}")
+        found.append(Source(config, named.loaded))
+    if elsewhere:
+        raise InvalidArgument(
+            f"--log names {next(iter(elsewhere))}, which is not forked", remedy="give its manifest: -f"
+        )
+    return found
+
+
+def _named(log: str) -> tuple[str, str]:
+    service, found, folder = log.partition(":")
+    if not (service and found and folder):
+        raise InvalidArgument(f"--log {log} names no log", remedy="write SERVICE:FOLDER, for instance shop:shop-log")
+    return service, folder
 
 
 def _through(places: tuple[str, ...]) -> dict[str, int]:

@@ -34,7 +34,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     async def carry_out(plan: ForkPlan, folder: Path, tell: object) -> None:
         noted.append(folder.name)
 
-    monkeypatch.setattr(module, "target", lambda *_, **__: SimpleNamespace(config=None, loaded=object()))
+    def target(manifest: str, directory: str, *, every: bool) -> SimpleNamespace:
+        name = Path(directory or manifest).stem
+        assert every
+        return SimpleNamespace(config=SimpleNamespace(service=name), loaded=None if directory else object())
+
+    monkeypatch.setattr(module, "target", target)
     monkeypatch.setattr(forking, "plan_fork", plan)
     monkeypatch.setattr(forking, "carry_out", carry_out)
     return noted
@@ -68,4 +73,24 @@ def test_dry_run_writes_nothing(asked: list[Any], tmp_path: Path) -> None:
 def test_place_that_names_none_is_refused(asked: list[Any], tmp_path: Path, place: str) -> None:
     with pytest.raises(InvalidArgument, match="names no place"):
         ran(tmp_path, "--at", place)
+    assert not asked
+
+
+def test_log_is_read_where_it_was_imported(asked: list[Any], tmp_path: Path) -> None:
+    ran(tmp_path, "--log", "stock:imported/stock", "--dry-run")
+    assert asked == [(2, {})]
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        ("stock", "names no log"),
+        ("stock:", "names no log"),
+        ("mail:imported/mail", "names mail, which is not forked"),
+        ("stock:imported/shop", "imported/shop holds the log of shop, not of stock"),
+    ],
+)
+def test_log_of_no_service_of_the_fork_is_refused(asked: list[Any], tmp_path: Path, log: str, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        ran(tmp_path, "--log", log)
     assert not asked
