@@ -17,6 +17,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, PortTaken
 from deathless.base.limits import FIRST_WORD_MAX_S
 
+ACCEPTING_TURNS: Final = 4
+"""Turns of the loop after which a connection that it accepted has come to its protocol; asyncio takes three."""
 NOT_ACCEPTED_MAX: Final = 512  # connections of a port that the kernel keeps until we accept them
 DESCRIPTORS_KEPT: Final = 256  # for files, other ports and helpers, beside the connections
 
@@ -67,6 +69,20 @@ async def listen(
         raise PortTaken(f"{address}: {error.strerror or error}") from None
     bound = server.sockets[0].getsockname()[1]
     return server, f"{host}:{bound}"
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Close a server once every connection that it has accepted has come to its protocol.
+
+    A connection whose server is closed between the two is lost by asyncio (selector loop, seen in Python 3.11): no
+    protocol hears of it, so nobody ever ends it.
+    """
+    loop = asyncio.get_running_loop()
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    for _ in range(ACCEPTING_TURNS):
+        await asyncio.sleep(0)
+    server.close()
 
 
 def refuse_taken_port(config: ReplicaConfig) -> None:

@@ -34,7 +34,7 @@ import httptools
 
 from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
 from deathless.shell.net import tls as tls_files
-from deathless.shell.net.listening import listen
+from deathless.shell.net.listening import listen, stop_listening
 from deathless.shell.net.silent_connections import SilentConnections
 from deathless.shell.web.request import Application, HttpLimits, Request, head_refusal, problem, unforeseen
 
@@ -560,7 +560,7 @@ class HttpServer:
         """
         self.stopping = True
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         for connection in list(self.connections):
             connection.announce_stop()
         if self.connections and linger_s:

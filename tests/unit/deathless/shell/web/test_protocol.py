@@ -162,6 +162,28 @@ async def test_client_whose_end_is_not_read_yet_does_no_harm_when_its_last_reque
         await until(lambda: not b.server.connections)
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_client_that_is_being_accepted_while_the_server_stops_is_ended_too(turns: int) -> None:
+    """Whoever is left between the listening socket and its protocol would be served by nobody, and never be told."""
+    async with bench() as b:
+        with socket.create_connection(split_address(b.address)) as wire:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await b.server.stop(0.0)
+            wire.settimeout(0)
+            await until(lambda: is_ended(wire))
+
+
+def is_ended(wire: socket.socket) -> bool:
+    """Has the other end closed it, or the kernel, since nobody accepted it?"""
+    try:
+        return wire.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
 async def test_client_that_ends_in_the_middle_of_a_request_is_forgotten() -> None:
     async with bench() as b:
         wire = await b.connect()
