@@ -92,7 +92,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/runs/services_verdict.py": "tests/sim/test_services.py",
     "runtime/deathless/simulation/world/sockets.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/nodes/supervisor_node.py": "tests/sim/test_seeds.py",
-    "runtime/deathless/simulation/world/tap.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/runs/verdict.py": "tests/sim/test_safeguards.py",
     "runtime/deathless/simulation/workload/visits.py": "tests/sim/test_services.py",
     "runtime/deathless/simulation/nodes/worker_node.py": "tests/sim/test_seeds.py",

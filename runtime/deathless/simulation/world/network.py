@@ -415,5 +415,7 @@ class Network:
         near, far = self._pair(None, listener.process)
         self._scheduler.note("network", f"ghost of {len(data)} bytes to {address}")
         listener.process.post(lambda: listener.accept(far))
+        for tap in self.taps:
+            tap(near, data)
         self._carry(near, "data", data)
         self._scheduler.call_later(RESET_MAX_US, lambda: self.close(near) if near.open else None)

@@ -15,6 +15,7 @@ from deathless.codec.wire import (
     Following,
     Handover,
     PacketReader,
+    PeerIntroduction,
     PeerWelcome,
     Registered,
     Type,
@@ -30,8 +31,12 @@ from deathless.simulation.world.scheduler import Scheduler
 PACKET_BYTES_MAX = 1 << 20
 
 
+FIRST_PACKETS = 4
+"""So many packets of whoever connects are looked at: a peer introduces itself with the first ones."""
+
+
 class Tap:
-    """Listens to all that replicas send on connections that they accepted."""
+    """Listens to all that replicas send on connections that they accepted, and to how peers introduce themselves."""
 
     def __init__(self, scheduler: Scheduler, replicas: tuple[str, ...]) -> None:
         self.released: list[Released] = []
@@ -41,6 +46,8 @@ class Tap:
         self._scheduler = scheduler
         self._replicas = replicas
         self._readers: dict[str, PacketReader] = {}  # by name of the endpoint
+        self._seen: dict[str, int] = {}  # packets of whoever connected, by name of the end that accepted
+        self._complaining: set[str] = set()  # ends whose peer only says that it found a difference
 
     def add(self, replica: str) -> None:
         """Listen to one more."""
@@ -49,7 +56,10 @@ class Tap:
     def __call__(self, end: Endpoint, data: bytes) -> None:
         """A piece leaves."""
         owner = end.owner
-        if owner is None or owner.name not in self._replicas or "<" not in end.name:
+        if "<" not in end.name:
+            self._of_initiator(end, data)
+            return
+        if owner is None or owner.name not in self._replicas:
             return
         reader = self._readers.get(end.name)
         if reader is None:
@@ -85,6 +95,21 @@ class Tap:
         elif kind == Type.HANDOVER:
             self._note("confirmed", (decode_struct(Handover, body).lsn,), b"", who)
 
+    def _of_initiator(self, end: Endpoint, data: bytes) -> None:
+        """Note who complains: it is told where we stand, and takes nobody's place by that (core.primary.receiving)."""
+        acceptor = end.peer
+        seen = self._seen.get(acceptor.name, 0)
+        if seen >= FIRST_PACKETS or acceptor.owner is None or acceptor.owner.name not in self._replicas:
+            return
+        reader = self._readers.get(end.name)
+        if reader is None:
+            reader = self._readers[end.name] = PacketReader(PACKET_BYTES_MAX)
+        for kind, body in reader.feed(data):
+            seen += 1
+            if kind == Type.PEER_HELLO and decode_struct(PeerIntroduction, body).complaint:
+                self._complaining.add(acceptor.name)
+        self._seen[acceptor.name] = seen
+
     def _of_peer(self, end: Endpoint, kind: int, body: bytes) -> None:
         if kind == Type.PEER_WELCOME:
             welcome = decode_struct(PeerWelcome, body)
@@ -94,6 +119,8 @@ class Tap:
         owner = end.owner
         assert owner is not None
         self._note("taken", (session, through), b"", owner.name)
+        if kind == Type.PEER_WELCOME and end.name in self._complaining:
+            return
         reader = f"{owner.name} life {end.ends}"
         self.told.append(Told(reader, session, end.name, kind == Type.PEER_WELCOME, self._scheduler.now_us))
 
