@@ -18,7 +18,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deathless.base.manifest import ServiceSpec
@@ -58,7 +58,7 @@ from deathless_operator.cluster.trust import (
 )
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
-from deathless_operator.model.live_upgrade import LiveUpgradeResource
+from deathless_operator.model.live_upgrade import ENDED, LiveUpgradeResource, LiveUpgradeSpec
 from deathless_operator.model.rehearsal import RehearsalResource
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill.reading import read_drill
@@ -238,14 +238,14 @@ class Observer:
 
     async def _drills(self, namespace: str, upgrades: Iterable[LiveUpgradeResource]) -> tuple[DrillResource, ...]:
         """Return the drills that ramps of upgrades wait for, those that exist."""
-        steps = (step for each in upgrades if each.spec is not None for step in each.spec.ramp)
+        steps = (step for spec in _open(upgrades) for step in spec.ramp)
         return tuple(read_drill(each) for each in await self._named(DRILL, namespace, (step.drill for step in steps)))
 
     async def _rehearsals(
         self, namespace: str, upgrades: Iterable[LiveUpgradeResource]
     ) -> tuple[RehearsalResource, ...]:
         """Return the rehearsals that upgrades wait for, those that exist."""
-        wanted = (each.spec.rehearsal for each in upgrades if each.spec is not None)
+        wanted = (spec.rehearsal for spec in _open(upgrades))
         return tuple(read_rehearsal(each) for each in await self._named(REHEARSAL, namespace, wanted))
 
     async def _named(self, kind: Kind, namespace: str, wanted: Iterable[str]) -> list[Object]:
@@ -524,3 +524,10 @@ def _name(found: Object) -> str:
 
 def _without_values(secret: Object) -> Object:
     return {key: value for key, value in secret.items() if key not in {"data", "stringData"}}
+
+
+def _open(upgrades: Iterable[LiveUpgradeResource]) -> Iterator[LiveUpgradeSpec]:
+    """Yield what the LiveUpgrades that have not ended ask for."""
+    for each in upgrades:
+        if each.spec is not None and each.status.phase not in ENDED:
+            yield each.spec

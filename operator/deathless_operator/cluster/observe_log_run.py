@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from deathless_operator.cluster.api import Api, Object
 from deathless_operator.cluster.kinds import POD, Kind
 from deathless_operator.cluster.observe import Observer
+from deathless_operator.model.log_run import LogRunResource
 from deathless_operator.plan.log_runs.run import pod_name
-from deathless_operator.plan.log_runs.snapshot import LogRunResource, LogRunSnapshot
+from deathless_operator.plan.log_runs.snapshot import LogRunSnapshot
 from deathless_operator.plan.log_runs.tool import Tool
 from deathless_operator.plan.service import reading
 from deathless_operator.plan.snapshot import PodView, Snapshot

@@ -8,28 +8,25 @@ queue does).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from deathless_operator.cluster.carry_out import Performer, Scene, scene_of, target
+from deathless_operator.cluster.carry_out import Performer, Scene, scene_of
 from deathless_operator.cluster.events import Recorder, Subject
 from deathless_operator.cluster.kinds import LIVE_UPGRADE, SERVICE
 from deathless_operator.cluster.observe import Observer, Seen
+from deathless_operator.handlers.look_log import LookLog
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.refusals import Refusals
 from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.live_upgrade import ENDED
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.drill.snapshot import DrillAction
 from deathless_operator.plan.service.erasure import plan_erasure, read_record
 from deathless_operator.plan.service.plan import Plan, make_plan
 from deathless_operator.plan.service.upgrading.progress import UpgradeTold, tell_missing
 from deathless_operator.plan.snapshot import Snapshot
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +80,7 @@ class ServiceReconciler:
         self._metrics = metrics
         self._nodes = nodes
         self._refusals = Refusals()
-        self._said: dict[Key, str] = {}
+        self._log = LookLog(metrics)
 
     async def reconcile(self, key: Key) -> Outcome:
         """See `Reconciler`."""
@@ -143,7 +140,7 @@ class ServiceReconciler:
         subject = Subject(kind=SERVICE, namespace=record.namespace, name=record.service, uid=record.uid)
         for event in found.events if failure is None else ():
             await self._recorder.tell(subject, event)
-        self._log(key, found.sentence, found.actions)
+        self._log.note(key, found.sentence, found.actions)
         if failure is not None:
             said = f"{failure.kind} {failure.name} was refused: {failure.message}"
             return Outcome(sentence=found.sentence, again_in_s=None, failure=said)
@@ -162,17 +159,8 @@ class ServiceReconciler:
             written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
         for event in plan.events if written else ():
             await self._recorder.tell(subject, event)
-        self._log(key, plan.sentence, plan.actions)
+        self._log.note(key, plan.sentence, plan.actions)
         return written
-
-    def _log(self, key: Key, sentence: str, actions: Sequence[DrillAction]) -> None:
-        """Count what was done, and log it with its sentence."""
-        for action in actions:
-            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
-        level = logging.INFO if actions or self._said.get(key) != sentence else logging.DEBUG
-        self._said[key] = sentence
-        done = [told_action(action) for action in actions]
-        logger.log(level, "%s: %s", key, sentence, extra=where(key) | ({"actions": done} if done else {}))
 
     def _count(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
         assert plan.status is not None, "only a status is counted"
@@ -184,8 +172,7 @@ class ServiceReconciler:
             self._metrics.takeovers.labels(key.namespace, key.name).inc()
 
     def _forget(self, key: Key) -> None:
-        if self._said.pop(key, None) is not None:
-            logger.info("%s: the service no longer exists", key, extra=where(key))
+        self._log.forget(key)
         self._clear(key)
 
     def _clear(self, key: Key) -> None:
@@ -194,13 +181,3 @@ class ServiceReconciler:
         self._refusals.forget(key)
         self._nodes.place(key, ())
         self._metrics.forget(key.namespace, key.name)
-
-
-def told_action(action: DrillAction) -> str:
-    """Return an action in words, for the log."""
-    return f"{type(action).__name__} {' '.join(target(action))}: {action.why}"
-
-
-def where(key: Key) -> dict[str, object]:
-    """Return the fields of a log line about `key`."""
-    return {"kind": key.kind, "namespace": key.namespace, "object": key.name}

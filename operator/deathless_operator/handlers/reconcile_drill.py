@@ -8,22 +8,19 @@ Guarantees and limits: as `reconcile`.
 
 from __future__ import annotations
 
-import logging
-
 from deathless_operator.cluster.carry_out import Performer, Scene
 from deathless_operator.cluster.events import Recorder, Subject
 from deathless_operator.cluster.kinds import DRILL
 from deathless_operator.cluster.observe_drill import DrillObserver, SeenDrill
+from deathless_operator.handlers.look_log import LookLog
 from deathless_operator.handlers.metrics import Metrics
-from deathless_operator.handlers.reconcile import Outcome, told_action, where
+from deathless_operator.handlers.reconcile import Outcome
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.drill import DrillSpec, DrillStatus
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill.drill import make_drill_plan
 from deathless_operator.plan.drill.snapshot import DrillPlan
 from deathless_operator.plan.service.reading import read_time
-
-logger = logging.getLogger(__name__)
 
 
 class DrillReconciler:
@@ -51,13 +48,13 @@ class DrillReconciler:
         self._recorder = recorder
         self._settings = settings
         self._metrics = metrics
-        self._said: dict[Key, str] = {}
+        self._log = LookLog(metrics)
 
     async def reconcile(self, key: Key) -> Outcome:
         """See `Reconciler`."""
         seen = await self._observer.observe(key.namespace, key.name)
         if seen is None:
-            self._said.pop(key, None)
+            self._log.forget(key)
             self._metrics.set_drill(key.namespace, key.name, None)
             return Outcome(sentence="the drill is gone", again_in_s=None)
         plan = make_drill_plan(seen.snapshot, self._settings)
@@ -96,10 +93,5 @@ class DrillReconciler:
                 self._metrics.drills.labels(key.namespace, key.name, ended.verdict).inc()
         for event in plan.events if written else ():
             await self._recorder.tell(subject, event)
-        for action in plan.actions:
-            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
-        level = logging.INFO if plan.actions or self._said.get(key) != plan.sentence else logging.DEBUG
-        self._said[key] = plan.sentence
-        done = [told_action(action) for action in plan.actions]
-        logger.log(level, "%s: %s", key, plan.sentence, extra=where(key) | ({"actions": done} if done else {}))
+        self._log.note(key, plan.sentence, plan.actions)
         return written

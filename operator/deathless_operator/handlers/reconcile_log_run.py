@@ -5,20 +5,17 @@ Guarantees and limits: as `reconcile`. A pod that the API server refuses is told
 
 from __future__ import annotations
 
-import logging
-
 from deathless_operator.cluster.carry_out import Performer, Scene
 from deathless_operator.cluster.events import Recorder, Subject
 from deathless_operator.cluster.observe_log_run import LogRunKind, LogRunObserver
+from deathless_operator.handlers.look_log import LookLog
 from deathless_operator.handlers.metrics import Metrics
-from deathless_operator.handlers.reconcile import Outcome, told_action, where
+from deathless_operator.handlers.reconcile import Outcome
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.log_run import ENDED
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.log_runs.run import make_log_run_plan, refused
 from deathless_operator.plan.log_runs.snapshot import LogRunPlan, LogRunSnapshot
-
-logger = logging.getLogger(__name__)
 
 
 class LogRunReconciler:
@@ -49,13 +46,13 @@ class LogRunReconciler:
         self._run_kind = run_kind
         self._settings = settings
         self._metrics = metrics
-        self._said: dict[Key, str] = {}
+        self._log = LookLog(metrics)
 
     async def reconcile(self, key: Key) -> Outcome:
         """See `Reconciler`."""
         seen = await self._observer.observe(key.namespace, key.name)
         if seen is None:
-            self._said.pop(key, None)
+            self._log.forget(key)
             return Outcome(sentence="it is gone", again_in_s=None)
         plan = make_log_run_plan(seen, self._run_kind.tool, self._settings)
         # A pod is made and never changed, and bears the name of its run: nothing else is applied.
@@ -80,10 +77,5 @@ class LogRunReconciler:
                 self._metrics.log_runs.labels(key.namespace, resource.service, key.kind, plan.status.reason).inc()
         for event in plan.events if written else ():
             await self._recorder.tell(subject, event)
-        for action in plan.actions:
-            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
-        level = logging.INFO if plan.actions or self._said.get(key) != plan.sentence else logging.DEBUG
-        self._said[key] = plan.sentence
-        done = [told_action(action) for action in plan.actions]
-        logger.log(level, "%s: %s", key, plan.sentence, extra=where(key) | ({"actions": done} if done else {}))
+        self._log.note(key, plan.sentence, plan.actions)
         return written

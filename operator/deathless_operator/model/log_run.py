@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
-from deathless.base.manifest_fields import Part, told
+from deathless.base.manifest_fields import ObjectName, Part, told
 from deathless.base.manifest_parts import Resources
 from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model.drill import ServiceRef
@@ -69,3 +70,18 @@ class LogRunStatus(StatusPart, frozen=True):
     start_time: Annotated[Time, told("When its pod was made.")] = ""
     completion_time: Annotated[Time, told("When it ended.")] = ""
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=16), told("The conditions, with their reasons.")] = ()
+
+
+class LogRunResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A Replay or a Rehearsal as the API server has it; spec None: it has problems."""
+
+    namespace: str
+    name: ObjectName
+    uid: str
+    version: str  # at which it was read: a status is written to that one alone
+    generation: int
+    service: str  # whose log it is, also where the spec has problems; empty: that can't be read either
+    problems: tuple[str, ...] = ()
+    deleted: bool = False
+    spec: LogRunSpec | None
+    status: LogRunStatus = LogRunStatus()

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-from deathless.base.manifest_fields import ObjectName, told
-from deathless_operator.model.log_run import EXACT_MAX, LogRunSpec, LogRunStatus, Word
+from deathless.base.manifest_fields import told
+from deathless_operator.model.log_run import EXACT_MAX, LogRunResource, LogRunSpec, LogRunStatus, Word
 from deathless_operator.model.status import StatusPart
 
 Verdict = Literal["", "Passed", "Failed", "Inconclusive"]
@@ -108,16 +107,8 @@ class RehearsalStatus(LogRunStatus, frozen=True):
     result: Annotated[RehearsalResult | None, told("What came of the run.")] = None
 
 
-class RehearsalResource(msgspec.Struct, frozen=True, kw_only=True):
-    """A Rehearsal as the API server has it; spec None: it has problems."""
+class RehearsalResource(LogRunResource, frozen=True, kw_only=True):
+    """A Rehearsal as the API server has it."""
 
-    namespace: str
-    name: ObjectName
-    uid: str
-    version: str  # at which it was read: a status is written to that one alone
-    generation: int
-    service: str  # whose log it is, also where the spec has problems; empty: that can't be read either
     spec: RehearsalSpec | None
-    problems: tuple[str, ...] = ()
-    deleted: bool = False
     status: RehearsalStatus = RehearsalStatus()

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from deathless.base.manifest_fields import ObjectName, told
-from deathless_operator.model.log_run import LogRunSpec, LogRunStatus, Lsn, Word
+from deathless.base.manifest_fields import told
+from deathless_operator.model.log_run import LogRunResource, LogRunSpec, LogRunStatus, Lsn, Word
 from deathless_operator.model.status import StatusPart
 
 
@@ -52,18 +51,10 @@ class ReplayStatus(LogRunStatus, frozen=True):
     result: Annotated[ReplayResult | None, told("What came of the run.")] = None
 
 
-class ReplayResource(msgspec.Struct, frozen=True, kw_only=True):
-    """A Replay as the API server has it; spec None: it has problems."""
+class ReplayResource(LogRunResource, frozen=True, kw_only=True):
+    """A Replay as the API server has it."""
 
-    namespace: str
-    name: ObjectName
-    uid: str
-    version: str  # at which it was read: a status is written to that one alone
-    generation: int
-    service: str  # whose log it is, also where the spec has problems; empty: that can't be read either
     spec: ReplaySpec | None
-    problems: tuple[str, ...] = ()
-    deleted: bool = False
     status: ReplayStatus = ReplayStatus()
 
 

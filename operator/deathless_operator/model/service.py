@@ -14,10 +14,10 @@ from deathless.base.manifest_ingress import Ingress
 from deathless.base.manifest_parts import Peer, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 from deathless_operator.model.grace import grace_problems
+from deathless_operator.model.resource_parts import PROBLEMS_MAX, status_in
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject, part
 
-PROBLEMS_MAX = 8
 CERT_MANAGER = "cert-manager.io"
 OWN_VARIABLES = ("DEATHLESS_", "POD_")
 OWN_FOLDERS = ("/etc/deathless", "/var/lib/deathless")
@@ -165,7 +165,4 @@ def _pod_problems(spec: ServiceSpec) -> list[Problem]:
 
 def read_status(raw: JsonObject) -> ServiceStatus:
     """Give the status as it was written last; an empty one where it can't be read."""
-    try:
-        return msgspec.convert(part(raw, "status") or {}, ServiceStatus)
-    except msgspec.ValidationError:
-        return ServiceStatus()
+    return status_in(raw, ServiceStatus)

@@ -55,6 +55,7 @@ from deathless.drivers.source_link import Policy
 from deathless.shell.link.config_file import read_config
 from deathless.shell.net.abstract_socket import driver_socket, is_own, listen_local
 from deathless.shell.net.connections import CLOSING_TURNS, ServerConnection
+from deathless.shell.net.listening import stop_listening
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
@@ -178,7 +179,7 @@ class Host:
     async def close(self) -> None:
         """Let go of all sinks and connections."""
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         if self._introducer is not None:
             self._introducer.cancel()
             with contextlib.suppress(asyncio.CancelledError):

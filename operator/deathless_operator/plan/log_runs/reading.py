@@ -1,47 +1,43 @@
 """Makes the resources of log runs from raw objects of the API server.
 
-Guarantees: one that this version can't read gives problems with place and remedy, never an error; a status that can't
-be read is an empty one. Does not: fetch anything. Imports model and base only.
+Guarantees: as `resource_parts`. Does not: fetch anything. Imports model and base only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
-from deathless.base.schema_check import find_problems, show_path
+from deathless_operator.model.log_run import LogRunResource, LogRunSpec, LogRunStatus
 from deathless_operator.model.rehearsal import RehearsalResource, RehearsalSpec, RehearsalStatus
 from deathless_operator.model.replay import ReplayResource, ReplaySpec, ReplayStatus, replay_problems
+from deathless_operator.model.resource_parts import spec_in, status_in
 from deathless_operator.model.values import JsonObject, number, part, text
-from deathless_operator.plan.service.reading import PROBLEMS_MAX, read_time
+from deathless_operator.plan.service.reading import read_time
 
-S = TypeVar("S", bound=msgspec.Struct)
+R = TypeVar("R", bound=LogRunResource)
+S = TypeVar("S", bound=LogRunSpec)
 
 
 def read_replay(raw: JsonObject) -> ReplayResource:
     """Read a Replay."""
-    spec, problems = _read_spec(raw, ReplaySpec)
-    if spec is not None and (found := replay_problems(spec)):
-        spec, problems = None, tuple(found)
-    return ReplayResource(
-        namespace=text(raw, "metadata", "namespace"),
-        name=text(raw, "metadata", "name"),
-        uid=text(raw, "metadata", "uid"),
-        version=text(raw, "metadata", "resourceVersion"),
-        generation=number(raw, "metadata", "generation"),
-        service=text(raw, "spec", "serviceRef", "name"),
-        spec=spec,
-        problems=problems,
-        deleted=_is_deleted(raw),
-        status=_read_status(raw, ReplayStatus),
-    )
+    return _read(raw, ReplayResource, ReplaySpec, ReplayStatus, replay_problems)
 
 
 def read_rehearsal(raw: JsonObject) -> RehearsalResource:
     """Read a Rehearsal."""
-    spec, problems = _read_spec(raw, RehearsalSpec)
-    return RehearsalResource(
+    return _read(raw, RehearsalResource, RehearsalSpec, RehearsalStatus, lambda _: ())
+
+
+def _read(
+    raw: JsonObject,
+    resource: type[R],
+    spec_kind: type[S],
+    status_kind: type[LogRunStatus],
+    problems_of: Callable[[S], Sequence[str]],
+) -> R:
+    spec, problems = spec_in(raw, spec_kind, problems_of)
+    return resource(
         namespace=text(raw, "metadata", "namespace"),
         name=text(raw, "metadata", "name"),
         uid=text(raw, "metadata", "uid"),
@@ -50,25 +46,6 @@ def read_rehearsal(raw: JsonObject) -> RehearsalResource:
         service=text(raw, "spec", "serviceRef", "name"),
         spec=spec,
         problems=problems,
-        deleted=_is_deleted(raw),
-        status=_read_status(raw, RehearsalStatus),
+        deleted=read_time(part(raw, "metadata", "deletionTimestamp")) is not None,
+        status=status_in(raw, status_kind),
     )
-
-
-def _is_deleted(raw: JsonObject) -> bool:
-    return read_time(part(raw, "metadata", "deletionTimestamp")) is not None
-
-
-def _read_spec(raw: JsonObject, kind: type[S]) -> tuple[S | None, tuple[str, ...]]:
-    found = find_problems(part(raw, "spec"), kind)
-    if found:
-        shown = [f"{show_path(('spec', *problem.path))}: {problem.what}; {problem.remedy}" for problem in found]
-        return None, tuple(shown[:PROBLEMS_MAX])
-    return msgspec.convert(part(raw, "spec"), kind), ()
-
-
-def _read_status(raw: JsonObject, kind: type[S]) -> S:
-    try:
-        return msgspec.convert(part(raw, "status") or {}, kind)
-    except msgspec.ValidationError:
-        return kind()

@@ -19,12 +19,12 @@ from typing import Final, Literal
 import msgspec
 
 from deathless_operator.model import names
-from deathless_operator.model.log_run import ENDED, LogRunSpec, LogRunStatus, Phase
+from deathless_operator.model.log_run import ENDED, LogRunResource, LogRunSpec, LogRunStatus, Phase
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.status import Condition
 from deathless_operator.model.values import Json, JsonObject, objects, text
 from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod, Event
-from deathless_operator.plan.log_runs.snapshot import LogRunPlan, LogRunResource, LogRunSnapshot
+from deathless_operator.plan.log_runs.snapshot import LogRunPlan, LogRunSnapshot
 from deathless_operator.plan.log_runs.tool import Judged, Tool
 from deathless_operator.plan.service.installation import owner_of
 from deathless_operator.plan.service.pods import ENDED as POD_ENDED

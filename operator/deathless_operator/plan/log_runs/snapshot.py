@@ -11,15 +11,10 @@ Guarantees: frozen; times are wall seconds. Does not: read the API server. Impor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from deathless_operator.model.log_run import LogRunStatus
-from deathless_operator.model.rehearsal import RehearsalResource
-from deathless_operator.model.replay import ReplayResource
+from deathless_operator.model.log_run import LogRunResource, LogRunStatus
 from deathless_operator.plan.actions import Action, Event
 from deathless_operator.plan.snapshot import PodView, Snapshot
-
-LogRunResource: TypeAlias = ReplayResource | RehearsalResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import Final, cast
 
 import msgspec
 
-from deathless.base.schema_check import find_problems, show_path
 from deathless.codec.untrusted import read_json
 from deathless_operator.model.live_upgrade import (
     LiveUpgradeResource,
@@ -20,6 +19,7 @@ from deathless_operator.model.live_upgrade import (
     live_upgrade_problems,
 )
 from deathless_operator.model.names import FENCED_ANNOTATION
+from deathless_operator.model.resource_parts import spec_in, status_in
 from deathless_operator.model.service import read_spec, read_status
 from deathless_operator.model.values import Json, JsonObject, number, objects, part, text, texts
 from deathless_operator.plan.schedule import ScheduleError, next_due
@@ -36,7 +36,6 @@ from deathless_operator.plan.snapshot import (
 )
 
 ANNOUNCEMENT_BYTES_MAX: Final = 1 << 16
-PROBLEMS_MAX: Final = 8  # of a spec that are told
 TIME_MAX: Final = 1 << 33  # seconds that a calendar still has
 # What a status holds of an announcement has these bounds there; the API server refuses a status that breaks them.
 COUNT_MAX: Final = (1 << 63) - 1
@@ -91,11 +90,7 @@ def read_resource(raw: JsonObject) -> ResourceView:
 
 def read_live_upgrade(raw: JsonObject) -> LiveUpgradeResource:
     """Read a LiveUpgrade; a spec that this version can't read has problems, such a status is an empty one."""
-    spec, problems = _read_upgrade_spec(raw)
-    try:
-        status = msgspec.convert(part(raw, "status") or {}, LiveUpgradeStatus)
-    except msgspec.ValidationError:
-        status = LiveUpgradeStatus()
+    spec, problems = spec_in(raw, LiveUpgradeSpec, _upgrade_problems)
     return LiveUpgradeResource(
         namespace=text(raw, "metadata", "namespace"),
         name=text(raw, "metadata", "name"),
@@ -108,23 +103,18 @@ def read_live_upgrade(raw: JsonObject) -> LiveUpgradeResource:
         annotations=texts(raw, "metadata", "annotations"),
         deleted=read_time(part(raw, "metadata", "deletionTimestamp")) is not None,
         created_at=read_time(part(raw, "metadata", "creationTimestamp")) or 0.0,
-        status=status,
+        status=status_in(raw, LiveUpgradeStatus),
     )
 
 
-def _read_upgrade_spec(raw: JsonObject) -> tuple[LiveUpgradeSpec | None, tuple[str, ...]]:
-    found = find_problems(part(raw, "spec"), LiveUpgradeSpec)
-    if found:
-        shown = [f"{show_path(('spec', *problem.path))}: {problem.what}; {problem.remedy}" for problem in found]
-        return None, tuple(shown[:PROBLEMS_MAX])
-    spec = msgspec.convert(part(raw, "spec"), LiveUpgradeSpec)
+def _upgrade_problems(spec: LiveUpgradeSpec) -> list[str]:
     problems = live_upgrade_problems(spec)
     if spec.window is not None and not problems:
         try:
             next_due(spec.window.schedule, spec.window.time_zone, 0.0)
         except ScheduleError as error:
             problems = [f"spec.window: {error}"]
-    return (None, tuple(problems)) if problems else (spec, ())
+    return problems
 
 
 def read_child(raw: JsonObject) -> ChildView:

@@ -15,7 +15,7 @@ import click
 
 from deathless.base.errors import InvalidArgument, UpgradeCalledOff
 from deathless.cli.change.rehearse import rehearse
-from deathless.cli.options import json_option, pod_settings, service_options, target
+from deathless.cli.options import F, json_option, pod_settings, service_options, target
 from deathless.cli.output import count, json_of, print_json, progress
 
 if TYPE_CHECKING:
@@ -28,6 +28,27 @@ if TYPE_CHECKING:
 EXIT_REFUSED: Final = 78
 
 
+upgraders_option = click.option(
+    "--upgraders",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="Replicas that are prepared beside the others; a single one is alone right behind the cut.",
+)
+
+
+def timeout_option(told: str) -> Callable[[F], F]:
+    """Give the option that bounds how long something is waited for.
+
+    Args:
+        told: what, as its help says.
+    """
+    return click.option(
+        "--timeout", default=600.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help=told
+    )
+
+
 @click.group("upgrade", invoke_without_command=True)
 @click.option(
     "--to",
@@ -36,22 +57,8 @@ EXIT_REFUSED: Final = 78
     metavar="PATH:ATTR",
     help="The new code: package.module:attribute or path/to/file.py:attribute; default: the manifest's, as it is now.",
 )
-@click.option(
-    "--upgraders",
-    default=2,
-    show_default=True,
-    type=click.IntRange(1, 8),
-    metavar="N",
-    help="Replicas of the new code that are prepared beside the others; a single one is alone right behind the cut.",
-)
-@click.option(
-    "--timeout",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="How long the upgraders may take to catch up.",
-)
+@upgraders_option
+@timeout_option("How long the upgraders may take to catch up.")
 @service_options
 @json_option
 @click.pass_context
@@ -129,22 +136,8 @@ upgrade.add_command(rehearse)
 
 
 @upgrade.command("back-out")
-@click.option(
-    "--upgraders",
-    default=2,
-    show_default=True,
-    type=click.IntRange(1, 8),
-    metavar="N",
-    help="Replicas of the code of before that are prepared beside the others.",
-)
-@click.option(
-    "--timeout",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="How long the upgraders may take to catch up.",
-)
+@upgraders_option
+@timeout_option("How long the upgraders may take to catch up.")
 @service_options
 @json_option
 def back_out(upgraders: int, timeout: float, manifest: str, directory: str, as_json: bool) -> int:
@@ -224,14 +217,7 @@ def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
 )
 @click.option("--only-compatible", is_flag=True, help="Refuse what changes the interface, or migrates states.")
 @click.option("--prepare-only", is_flag=True, help="Try everything, and have nothing handed over.")
-@click.option(
-    "--timeout",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="How long to wait for the service and the upgraders.",
-)
+@timeout_option("How long to wait for the service and the upgraders.")
 @click.option(
     "--termination-file",
     default="",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from deathless_operator.model.service import PROBLEMS_MAX, read_spec, read_status
+from deathless_operator.model.resource_parts import PROBLEMS_MAX
+from deathless_operator.model.service import read_spec, read_status
 from deathless_operator.model.status import ServiceStatus
 
 SPEC: dict[str, Any] = {"module": "bank:bank", "image": "bank:1", "logStorage": {"claimName": "log"}}
