@@ -233,7 +233,7 @@ ANSWERS = [
         (
             "deathless_operator/cluster/api.py::_parsed",
             "deathless_operator/model/service.py::read_spec",
-            "deathless_operator/model/service.py::read_status",
+            "deathless_operator/model/resource_parts.py::status_in",
         ),
         of(resource),
         b'{"module":"a.py:a","replicas":3}',
