@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 CONDENSED_S = 30.0
+_TRIED_AGAIN = ("will retry", "will re-authenticate")
 # What every record has; all else was given by `extra` and is shown.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -38,7 +39,7 @@ class Condense(logging.Filter):
     """Lets one of kopf's words on a broken watch through in `CONDENSED_S`, as a short warning.
 
     kopf says it as an error for each watch and each attempt, a dozen a second while an API server is away, and then
-    the watches mend themselves.
+    the watches mend themselves. It says the like of requests that its own polite end cuts off (`re-authenticate`).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,12 +49,13 @@ class Condense(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See logging; the record itself is made short."""
-        if not record.name.startswith("kopf") or "will retry" not in record.getMessage():
+        said = record.getMessage()
+        if not record.name.startswith("kopf") or not any(each in said for each in _TRIED_AGAIN):
             return True
         if self._clock() - self._said_at < CONDENSED_S:
             return False
         self._said_at = self._clock()
-        record.msg = "watches are broken and tried again: " + record.getMessage().rpartition("-> ")[2][:200]
+        record.msg = "watches are broken and tried again: " + said.rpartition("-> ")[2][:200]
         record.args, record.exc_info = (), None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         return True

@@ -41,4 +41,6 @@ def test_broken_watches_are_told_once_and_shortly() -> None:
     assert records[0].levelname == "WARNING"
     now = CONDENSED_S
     assert condense.filter(record("will retry -> Refused()", name="kopf.api"))
+    closed = record("Request attempt #2 failed; TCP closed; will re-authenticate: GET x", name="kopf.api")
+    assert condense.filter(closed) is False, "the end of the operator closes its connections under requests"
     assert condense.filter(record("will retry")) is True and condense.filter(record("x", name="kopf.api")) is True
