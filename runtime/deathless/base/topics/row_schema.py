@@ -159,7 +159,9 @@ class _Parser:
     def _type(self, depth: int) -> RowType:
         if depth > DEPTH_MAX:
             raise ValueError(f"a schema is nested more than {DEPTH_MAX} deep")
-        kind, scale, item, columns = self.found, 0, None, ()
+        kind, scale = self.found, 0
+        item: RowType | None = None
+        columns: tuple[Column, ...] = ()
         if kind not in (*PLAIN, "decimal", "list", "map", "struct"):
             raise self.wrong(f"a type: {', '.join(PLAIN)}, decimal, list, map or struct")
         self._next()
