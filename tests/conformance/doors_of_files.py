@@ -14,7 +14,7 @@ from tests.conformance.door import Door, Feed, at, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes, yaml_bytes
 from tests.encoded import chunk_reader
 from tests.unit.deathless.topics.topic_lab import FOLDER as TOPIC_FOLDER
-from tests.unit.deathless.topics.topic_lab import file_bytes, put
+from tests.unit.deathless.topics.topic_lab import file_bytes, put, spans
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
@@ -132,7 +132,7 @@ def topic_file(data: bytes, folder: Path) -> object:
     index = SourceIndex(RealFileSystem(folder), TOPIC_FOLDER)
     index.refresh()
     index.look_at_all()
-    return index.spans()
+    return spans(index)
 
 
 FILES = [

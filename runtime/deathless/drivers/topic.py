@@ -193,7 +193,6 @@ class TopicSink:
             raise Deposed(
                 f"epoch {self._source.epoch} of {self._source.service} ended, {latest} writes to {index.folder}"
             )
-        index.look_at_all()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         assert deliveries[0].position >= self._next, "the host delivers nothing twice"

@@ -14,7 +14,6 @@ and the port of file systems.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -23,7 +22,7 @@ import msgspec
 from deathless.base.errors import TopicRowsDropped
 from deathless.codec.untrusted import read_json
 from deathless.engine.ports import FileSystem
-from deathless.topics.index import SourceIndex, TopicFile
+from deathless.topics.index import SourceIndex
 from deathless.topics.source import FLOORS, HOLDS, floor_name, hold_name, parse_floor, parse_hold
 
 T = TypeVar("T")
@@ -166,41 +165,53 @@ def retain(index: SourceIndex, keeping: Keeping) -> list[str]:
     """Delete files whose rows are kept no longer; gives their paths.
 
     Args:
-        index: of the source, its files looked at.
+        index: of the source, refreshed.
         keeping: how much is kept.
 
     Raises: OSError.
     """
     files, folder = index.files, index.folder
-    allowed = droppable(list(index.known.values()), keeping)
+    allowed = droppable(index, keeping)
     held = lowest_hold(files, folder)
     floor = publish_floor(files, folder, allowed if held is None else min(allowed, held), RETENTION)
     held = lowest_hold(files, folder)  # after the floor is durable: see the module
     below = floor.position if held is None else min(floor.position, held)
-    newest = max(index.known, key=lambda name: (name.epoch, name.number), default=None)
-    gone = [file for file in index.known.values() if file.next <= below and file.name != newest]
-    for file in gone:
-        with suppress(FileNotFoundError):
-            files.unlink(index.path(file.name))
-        del index.known[file.name]
-    return [index.path(file.name) for file in gone]
+    newest = index.newest()
+    gone = []
+    for file in [each for name, each in index.known.items() if name.first < below and each is not newest]:
+        index.update(file)
+        if file.next <= below:
+            with suppress(FileNotFoundError):
+                files.unlink(index.path(file.name))
+            del index.known[file.name]
+            gone.append(index.path(file.name))
+    return gone
 
 
-def droppable(known: Sequence[TopicFile], keeping: Keeping) -> int:
-    """Give the position below which rows need not be kept, by size or by age."""
+def droppable(index: SourceIndex, keeping: Keeping) -> int:
+    """Give the position below which rows need not be kept, by size or by age. Raises: OSError.
+
+    Of the files, those that may go are looked at, and the newest ones.
+    """
+    newest = index.newest()
+    if newest is None or not (keeping.size_bytes or keeping.age_us):
+        return 1
+    sizes = index.sizes()
+    total = sum(sizes.values())
+    now_us = max(file.time_us for file in index.tips())
     point = 1
-    ordered = sorted((file for file in known if file.blocks), key=lambda file: file.next)
-    total = sum(max(file.size, 0) for file in ordered)
-    now_us = max((file.time_us for file in ordered), default=0)
-    for file in ordered[:-1]:
-        too_much = bool(keeping.size_bytes) and total > keeping.size_bytes
-        too_old = bool(keeping.age_us) and file.time_us < now_us - keeping.age_us
-        if not (too_much or too_old):
+    for name, file in index.known.items():  # by their first positions
+        if name.first >= newest.name.first:
             break
-        total -= max(file.size, 0)
-        point = file.next
-    newest = max((file.name for file in ordered), key=lambda name: (name.epoch, name.number), default=None)
-    return point if newest is None else min(point, newest.first)
+        too_much = bool(keeping.size_bytes) and total > keeping.size_bytes
+        if not too_much and not keeping.age_us:
+            break
+        index.update(file)
+        if not too_much and file.time_us >= now_us - keeping.age_us:
+            break
+        total -= sizes.get(name, 0)
+        point = max(point, file.next)
+    return min(point, newest.name.first)
 
 
 def _listed(files: FileSystem, folder: str) -> list[str]:

@@ -15,7 +15,7 @@ Imports the rest of this package.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -108,12 +108,9 @@ class TopicReader:
 
     def bounds(self) -> Bounds:
         """Give which rows there are now. Raises: InvalidArgument, OSError."""
-        index = self._looked()
+        index = self._listed()
         floor = floor_of(index.files, index.folder).position
-        for first, end in index.spans():
-            if first <= floor <= end:
-                return Bounds(floor, first, end)
-        return Bounds(floor, floor, floor)
+        return Bounds(floor, index.lowest(floor), index.reach(floor))
 
     def schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
         """Give the columns of the newest rows, or those of them. Raises: InvalidArgument, OSError."""
@@ -122,13 +119,13 @@ class TopicReader:
 
     def extent(self) -> Extent:
         """Give how much the files of the source hold. Raises: InvalidArgument, OSError."""
-        known = self._looked().known.values()
-        newest = _newest(known)
+        index = self._listed()
+        tips = index.tips()
         return Extent(
-            len(known),
-            sum(max(file.size, 0) for file in known),
-            max((file.time_us for file in known), default=0),
-            newest.header.schema if newest is not None and newest.header is not None else "",
+            len(index.known),
+            sum(index.sizes().values()),
+            max((file.time_us for file in tips), default=0),
+            _schema_of(index, tips),
         )
 
     # ---- rows ------------------------------------------------------------------------------------------------
@@ -181,17 +178,13 @@ class TopicReader:
             pause_s: between two looks.
             pauses: after so many give up, and give what is there; None: never.
 
-        Raises: TopicGap when later rows are there and this one is not; TopicRowsDropped; InvalidArgument; OSError.
+        Raises: InvalidArgument; OSError.
         """
-        made = beyond = 0
+        made = 0
         while True:
             bounds = self.bounds()
             if position < bounds.next or made == pauses:
                 return bounds.next
-            spans = self._looked().spans()
-            beyond = beyond + 1 if spans and spans[-1][1] > max(bounds.next, position) else 0
-            if beyond > LOOKS:
-                raise self._missing(position, position + 1)
             self._sleep(pause_s)
             made += 1
 
@@ -286,20 +279,22 @@ class TopicReader:
             self._index = SourceIndex(self._opened(), self.source().folder)
         return self._index
 
-    def _looked(self) -> SourceIndex:
+    def _listed(self) -> SourceIndex:
         index = self._indexed()
         index.refresh()
-        index.look_at_all()
         return index
 
 
-def _newest(known: Iterable[TopicFile]) -> TopicFile | None:
-    """Give the file of the newest rows."""
-    return max(
-        (file for file in known if file.header is not None and file.header.schema),
-        key=lambda file: (file.next, file.name.epoch, file.name.number),
-        default=None,
-    )
+def _schema_of(index: SourceIndex, tips: Sequence[TopicFile]) -> str:
+    """Give the text of the newest rows' schema; empty: there are none."""
+    newest = sorted(tips, key=lambda file: (file.next, file.name.epoch, file.name.number), reverse=True)
+    others = sorted((file for file in index.known.values() if file not in newest), key=lambda file: file.name)
+    for file in [*newest, *reversed(others)]:
+        if file.header is None:
+            index.look(file)
+        if file.header is not None and file.header.schema:
+            return file.header.schema
+    return ""
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:

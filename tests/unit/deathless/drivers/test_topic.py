@@ -179,10 +179,10 @@ def overlapping(files: SimFileSystem) -> Iterator[list[dict[str, object]]]:
     """Give, for each position, the rows that files hold there."""
     index = SourceIndex(files, FOLDER)
     index.refresh()
-    index.look_at_all()
     found: dict[object, list[dict[str, object]]] = {}
     for file in index.known.values():
-        for block in file.blocks:
+        index.update(file, blocks=True)
+        for block in file.blocks or []:
             with index.opened(file) as handle:
                 payload = index.payload(file, block, handle)
             assert file.header is not None
@@ -430,7 +430,7 @@ class Believing(TopicSink):
     def _open(self, source: Source, first: int) -> Opened:
         opened = super()._open(source, first)
         assert self._index is not None
-        self._next = max([opened.next_position, *(end for _, end in self._index.spans())])
+        self._next = max(opened.next_position, self._index.reach(1))
         return Opened(self._next)
 
 

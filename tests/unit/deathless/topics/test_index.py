@@ -7,11 +7,11 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tests.unit.deathless.topics.topic_lab import FOLDER, file_bytes, put
+from tests.unit.deathless.topics.topic_lab import FOLDER, file_bytes, put, spans
 
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.topics.blocks import BLOCK_HEAD_BYTES
-from deathless.topics.index import SourceIndex
+from deathless.topics.index import FILES_MAX, TIPS_MAX, SourceIndex
 from deathless.topics.source import FileName
 
 NAME = FileName(1, 1, 1)
@@ -30,7 +30,7 @@ def test_files_that_follow_and_overlap_are_one_span(tmp_path: Path) -> None:
     put(tmp_path, FileName(4, 2, 1), file_bytes(4, [[4, 5, 6, 7]], epoch=2))
     put(tmp_path, FileName(20, 2, 2), file_bytes(20, [[20]], epoch=2))
     index = looked(tmp_path)
-    assert index.spans() == [(1, 8), (20, 21)]
+    assert spans(index) == [(1, 8), (20, 21)]
     assert next(file.name.epoch for file, _ in index.candidates(6)) == 1
     assert {file.name for file, _ in index.candidates(5)} == {FileName(5, 1, 2), FileName(4, 2, 1)}
 
@@ -40,8 +40,7 @@ def test_a_file_that_is_torn_at_any_byte_counts_up_to_its_last_whole_block(tmp_p
     one = len(file_bytes(1, [[1, 2]]))
     for size in range(len(whole)):
         put(tmp_path, NAME, whole[:size])
-        spans = looked(tmp_path).spans()
-        assert spans == ([(1, 3)] if size >= one else []), size
+        assert spans(looked(tmp_path)) == ([(1, 3)] if size >= one else []), size
 
 
 def test_a_damaged_last_block_and_a_damaged_head_do_not_count(tmp_path: Path) -> None:
@@ -49,11 +48,11 @@ def test_a_damaged_last_block_and_a_damaged_head_do_not_count(tmp_path: Path) ->
     whole[-1] ^= 1
     put(tmp_path, NAME, bytes(whole))
     index = looked(tmp_path)
-    assert index.spans() == [(1, 3)]
+    assert spans(index) == [(1, 3)]
     assert "no whole block at byte" in index.troubles()
     whole[len(file_bytes(1, [[1, 2]])) + 10] ^= 1
     put(tmp_path, NAME, bytes(whole))
-    assert looked(tmp_path).spans() == [(1, 3)]
+    assert spans(looked(tmp_path)) == [(1, 3)]
 
 
 def test_a_damaged_payload_in_the_middle_is_not_given(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_a_damaged_payload_in_the_middle_is_not_given(tmp_path: Path) -> None:
     whole[len(file_bytes(1, [])) + BLOCK_HEAD_BYTES + 100] ^= 1
     put(tmp_path, NAME, bytes(whole))
     index = looked(tmp_path)
-    (found,) = index.candidates(1)
+    (found,) = list(index.candidates(1))
     with index.opened(found[0]) as handle:
         assert index.payload(*found, handle) is None
     assert "is damaged" in index.troubles()
@@ -71,12 +70,12 @@ def test_what_a_file_gets_and_loses_is_seen_by_the_next_look(tmp_path: Path) -> 
     path = put(tmp_path, NAME, file_bytes(1, [[1]]))
     index = looked(tmp_path)
     path.write_bytes(file_bytes(1, [[1], [2, 3]]))
-    assert looked(tmp_path, index).spans() == [(1, 4)]
+    assert spans(looked(tmp_path, index)) == [(1, 4)]
     path.write_bytes(file_bytes(1, [[1]]))
-    assert looked(tmp_path, index).spans() == [(1, 2)]
+    assert spans(looked(tmp_path, index)) == [(1, 2)]
     path.unlink()
     index.look_at_all()
-    assert index.spans() == []
+    assert spans(index) == []
     assert looked(tmp_path, index).known == {}
 
 
@@ -84,7 +83,7 @@ def test_what_a_file_gets_and_loses_is_seen_by_the_next_look(tmp_path: Path) -> 
 def test_a_file_without_its_header_holds_nothing_and_says_so(data: bytes, tmp_path: Path) -> None:
     put(tmp_path, NAME, data)
     index = looked(tmp_path)
-    assert index.spans() == []
+    assert spans(index) == []
     assert ("header" in index.troubles()) == bool(data)
 
 
@@ -96,5 +95,37 @@ def test_a_file_of_a_newer_version_is_named(tmp_path: Path) -> None:
     assert "version 9" in looked(tmp_path).troubles()
 
 
+def test_the_newest_files_say_up_to_where_rows_are_and_names_what_stands_below(tmp_path: Path) -> None:
+    for epoch in range(1, 40):
+        put(tmp_path, FileName(epoch, epoch, 1), file_bytes(epoch, [[epoch]], epoch=epoch))
+    index = SourceIndex(RealFileSystem(tmp_path), FOLDER)
+    index.refresh()
+    assert (index.reach(1), index.lowest(1), index.lowest(4)) == (40, 1, 1)
+    assert sum(file.header is not None for file in index.known.values()) <= TIPS_MAX + 3  # those below the floor too
+    put(tmp_path, FileName(35, 38, 2), file_bytes(35, [list(range(35, 50))], epoch=38))
+    index.refresh()
+    assert index.reach(1) == 50
+    assert index.reach(60) == 60
+
+
+def test_below_a_floor_rows_count_as_far_as_they_reach_it(tmp_path: Path) -> None:
+    put(tmp_path, FileName(1, 1, 1), file_bytes(1, [[1]]))
+    put(tmp_path, FileName(3, 1, 2), file_bytes(3, [[3, 4]]))
+    put(tmp_path, FileName(5, 1, 3), file_bytes(5, [[5, 9]]))
+    index = looked(tmp_path)
+    assert [index.lowest(floor) for floor in (1, 2, 3, 5, 7, 10)] == [1, 1, 3, 3, 3, 3]
+
+
+def test_blocks_of_few_files_are_remembered_and_the_others_are_looked_at_again(tmp_path: Path) -> None:
+    for at in range(1, 30):
+        put(tmp_path, FileName(at, 1, at), file_bytes(at, [[at]]))
+    index = SourceIndex(RealFileSystem(tmp_path), FOLDER)
+    index.refresh()
+    for at in [*range(1, 30), *range(1, 30)]:
+        ((_, block),) = index.candidates(at)
+        assert block.head.first == at
+        assert sum(file.blocks is not None for file in index.known.values()) <= FILES_MAX
+
+
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert looked(tmp_path).spans() == []
+    assert spans(looked(tmp_path)) == []

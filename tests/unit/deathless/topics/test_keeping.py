@@ -63,9 +63,8 @@ def test_files_go_that_size_or_age_lets_go_and_the_newest_stays() -> None:
     known = list(index.known.values())
     whole = sum(file.size for file in known)
     sizes = (0, whole, whole - 1, whole - known[0].size, known[2].size, 1)
-    assert [droppable(known, Keeping(size)) for size in sizes] == [1, 1, 3, 3, 5, 5]
-    assert [droppable(known, Keeping(0, s * 1_000_000)) for s in (0, 4, 3, 1)] == [1, 1, 3, 5]
-    assert droppable([], Keeping(1, 1)) == 1
+    assert [droppable(index, Keeping(size)) for size in sizes] == [1, 1, 3, 3, 5, 5]
+    assert [droppable(index, Keeping(0, s * 1_000_000)) for s in (0, 4, 3, 1)] == [1, 1, 3, 5]
     files = topic_on_a_disk()
     assert retain(indexed(files), ONE_FILE) == [f"{FOLDER}/{FileName(at, 1, at).text}" for at in (1, 3)]
     assert floor_of(files, FOLDER) == Floor(5, "retention")

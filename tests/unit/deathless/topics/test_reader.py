@@ -125,7 +125,7 @@ def test_following_does_not_wait_for_ever_before_a_gap(three: Path) -> None:
     put(three, FileName(12, 3, 1), file_bytes(12, [[12]], epoch=3))
     reader = reader_in(three)
     with pytest.raises(TopicGap, match="position 10"):
-        reader.wait(10)
+        next(reader.follow(10))
 
 
 def test_without_a_source_there_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from deathless.engine.ports import FileSystem
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.topics.arrow import Row, encode_batch, record_batch
 from deathless.topics.blocks import FileHeader, encode_block, encode_header, read_header
+from deathless.topics.index import SourceIndex
 from deathless.topics.reader import TopicReader
 from deathless.topics.source import FileName, TopicSource
 
@@ -79,6 +80,19 @@ def file_bytes(first: int, blocks: Sequence[Sequence[int]], *, epoch: int = 1, s
         payload = encode_batch(record_batch(schema, 0, rows))
         data += encode_block(payload, block[0], block[-1], len(rows), block[-1] * 1_000_000, seed=header.crc)
     return data
+
+
+def spans(index: SourceIndex) -> list[tuple[int, int]]:
+    """Positions that whole blocks cover, merged: (first, behind the last), ascending."""
+    merged: list[tuple[int, int]] = []
+    for file in index.known.values():
+        if file.next == file.name.first:
+            continue
+        if merged and file.name.first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(file.next, merged[-1][1])
+        else:
+            merged.append((file.name.first, file.next))
+    return merged
 
 
 def put(folder: Path, name: FileName, data: bytes) -> Path:
