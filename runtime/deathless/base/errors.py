@@ -17,7 +17,7 @@
     |  |  DeliveryGivenUp, NotUndelivered,
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard, OutcomeDiffers, ForkRefused
+    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicNotKept
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -638,6 +638,14 @@ class ForkRefused(Invalid):
 
     code = "DL3061"
     remedy = "docs/errors/DL3061.md says what can be forked"
+
+
+class TopicNotKept(Invalid):
+    """The code declares a topic that the manifest does not name, so nobody would keep its rows."""
+
+    code = "DL3068"
+    exit_code = 78
+    remedy = "name the topic under spec.topics of the manifest, and start the replicas again"
 
 
 class DataCorrupt(DeathlessError):
