@@ -28,7 +28,6 @@ KIND: Final = "topic"
 FOLDER: Final = "topics"
 TOPICS_MAX: Final = 16  # each is a process beside each replica
 BATCH_MESSAGES: Final = 4096
-DAY_S: Final = 86_400
 _UNITS: Final[dict[str, int | Fraction]] = {
     "": 1,
     "m": Fraction(1, 1000),  # which Kubernetes knows, also where it makes no sense
@@ -89,7 +88,7 @@ def topic_configs(topics: Sequence[Topic], directory: str) -> tuple[DriverConfig
             options={
                 "directory": f"{directory.rstrip('/')}/{FOLDER}/{topic.name}",
                 "keepBytes": quantity_bytes(topic.keep_bytes),
-                "keepSeconds": topic.keep_days * DAY_S,
+                "keepSeconds": topic.keep_days * 24 * 3600,
             },
             folder=directory,
         )
