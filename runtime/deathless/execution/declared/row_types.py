@@ -116,7 +116,8 @@ def _read(info: shapes.Type, where: str, above: tuple[type, ...]) -> tuple[RowTy
     if isinstance(info, shapes.UnionType):
         members = tuple(each for each in info.types if not isinstance(each, shapes.NoneType))
         if len(members) == 1 and len(members) < len(info.types):
-            return _or_none(*_read(members[0], where, above))
+            inside = members[0] if scale is None else shapes.Metadata(members[0], extra={"scale": scale})
+            return _or_none(*_read(inside, where, above))
     if isinstance(info, shapes.LiteralType) and None in info.values:
         values = tuple(value for value in info.values if value is not None)
         return _or_none(*_read(shapes.LiteralType(values), where, above))

@@ -111,6 +111,10 @@ def test_every_type_has_its_column_and_its_value() -> None:
     assert made.convert(row)[-4:] == ["B3", ["SFO", "JFK"], "x", ["1.00", None]]
 
 
+def test_digits_of_a_decimal_may_stand_around_what_may_be_null() -> None:
+    assert one(Annotated[Decimal | None, Meta(extra={"scale": 3})]).schema.text == "value:decimal<3>?"
+
+
 def test_values_are_plain_whatever_class_they_are_of() -> None:
     made = plan(Flight)
     row = flight(flight=Word.YES, minutes=Size.SMALL, delay_s=3)
