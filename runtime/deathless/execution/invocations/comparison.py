@@ -73,7 +73,7 @@ class Comparison:
         one, other = decode_asked(expected), decode_asked(found)
         if type(one) is not type(other):
             return False
-        read = self._reader(other)
+        read = self._reader(one, other)
         one, other = _without_policy(one), _without_policy(other)
         if one == other:
             return True
@@ -104,11 +104,11 @@ class Comparison:
             view_of(getattr(entity, field.name)).chain = b""
         return states.encode(entity)
 
-    def _reader(self, asked: AskedOperation) -> Callable[[bytes], bytes] | None:
+    def _reader(self, former: AskedOperation, asked: AskedOperation) -> Callable[[bytes], bytes] | None:
         """Give what brings the bytes of an operation's values into one form; None: it has none."""
         match asked:
             case AskedFork() if asked.service in self._topics:
-                return partial(_row_again, self._topics[asked.service].schema)
+                return partial(_row_again, self._topics[asked.service].schema, _bytes_of(former))
             case AskedCall() | AskedFork():
                 return self._of_handler(asked.method if asked.service == self._service else "")
             case AskedContinue():
@@ -132,13 +132,20 @@ class Comparison:
         return lambda data: plan.encode_arguments(plan.decode_arguments(data))
 
 
-def _row_again(schema: RowSchema, data: bytes) -> bytes:
-    """Give a row as this code publishes it: with null in the columns that came since. Raises: ValueError."""
-    emitted = decode_emitted(data)
-    if why := schema.misfit(parse_row_schema(emitted.schema)):
+def _row_again(schema: RowSchema, former: bytes, data: bytes) -> bytes:
+    """Give of a row what the former row had columns for: those that came since may hold anything. Raises: ValueError.
+
+    Args:
+        schema: of rows that this code publishes.
+        former: the message with the former row.
+        data: the message with this row, or the former one itself.
+    """
+    columns = parse_row_schema(decode_emitted(former).schema)
+    if why := schema.misfit(columns):
         raise ValueError(why)
-    missing = len(schema.columns) - len(emitted.row)
-    return encode_any([emitted.time_us, *emitted.row, *[None] * missing])
+    emitted = decode_emitted(data)
+    row = emitted.row[: len(columns.columns)]
+    return encode_any([emitted.time_us, *row, *[None] * (len(columns.columns) - len(row))])
 
 
 def _any_again(data: bytes) -> bytes:

@@ -69,7 +69,6 @@ OTHER: list[tuple[AskedOperation, AskedOperation]] = [
     (AskedComplete("4.1", b"\x00\x01"), AskedComplete("4.2", b"\x00\x01")),
     (AskedRun("charge", b"\x81\xa5cents\x05"), AskedRun("charge", b"\x81\xa5cents\x06")),
     (AskedPromise(), AskedTimer(1, 0)),
-    (row("article:utf8", "x"), row("article:utf8,cents:int64?", "x", 5)),
     (row("article:utf8", "x"), row("article:utf8,cents:int64?", "y", None)),
     (row("article:utf8", "x"), row("article:utf8", "x", time_us=6)),
     (row("article:binary", "x"), row("article:utf8,cents:int64?", "x", None)),
@@ -90,6 +89,13 @@ def test_same_value_is_the_same_of_other_code_and_not_of_the_same(before: AskedO
 @pytest.mark.parametrize(("before", "now"), OTHER, ids=str)
 def test_another_operation_differs(before: AskedOperation, now: AskedOperation) -> None:
     assert not comparison().same_operation(encode_asked(before), encode_asked(now))
+
+
+def test_a_column_that_came_since_may_be_filled() -> None:
+    before, now = encode_asked(row("article:utf8", "x")), encode_asked(row("article:utf8,cents:int64?", "x", 5))
+    assert comparison().same_operation(before, now)
+    assert not comparison(strict=True).same_operation(before, now)
+    assert not comparison().same_operation(now, before), "one that was filled is not left empty"
 
 
 def test_states_are_compared_by_value_without_the_chain_of_their_maps() -> None:
