@@ -203,7 +203,7 @@ def test_service_that_can_not_be_imported_is_told_before_anything_runs(tmp_path:
 def test_code_with_a_topic_that_nobody_keeps_is_told_before_anything_runs(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     module = Path(config.module.partition(":")[0])
-    module.write_text(f"{SERVICE}\nempty.topic('sales', Nothing)\n")
+    module.write_text(f"{SERVICE}\nclass Sold(Struct):\n    cents: int\n\nempty.topic('sales', Sold)\n")
     code, last = served(config, nothing)
     assert (code, last.code) == (TopicNotKept.exit_code, TopicNotKept.code)
     assert "the code declares topic sales" in last.text
