@@ -29,6 +29,7 @@ from deathless.execution.turn.activity_call import ActivityCall, current_activit
 from deathless.execution.turn.context import Context, QueryContext
 from deathless.execution.turn.generator import Random
 from deathless.execution.turn.operations import Activity, Call, Operation, Promise, Timer
+from deathless.execution.turn.topic import Topic
 
 __all__ = [
     "Activity",
@@ -59,6 +60,7 @@ __all__ = [
     "Service",
     "Struct",
     "Timer",
+    "Topic",
     "current_activity",
     "field",
     "peer",

@@ -27,6 +27,7 @@ LOSES: Final = frozenset({
     "MapGone",
     "MigrationMissing",
     "MigrationUnfit",
+    "TopicChanged",
 })  # fmt: skip
 """Words of misfits that lose or change what is stored; any other one is about what waits."""
 REMEDY: Final = (
