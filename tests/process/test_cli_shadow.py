@@ -121,7 +121,7 @@ def test_it_changes_nothing_in_the_service_and_connects_to_nobody(tmp_path: Path
             os.kill(pid, signal.SIGSTOP)
         try:
             before = files(bank.directory)
-            shadow = Shadow(bank, bank.code("same", version_1("# another comment\n")), "4")
+            shadow = Shadow(bank, bank.code("same", version_1("# another comment\n")), "8")
             shadow.wait_line("^following: ")
             assert not any(tcp_of(pid) for pid in descendants(shadow.process.pid))
             told, _ = shadow.end(0)

@@ -31,7 +31,7 @@ from typing import IO, Final, cast
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint, InvalidArgument
+from deathless.base.errors import CorruptCheckpoint, InvalidArgument, LockUnavailable
 from deathless.codec.frames import ORIGIN, Frame
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
@@ -62,6 +62,7 @@ CLOSED: Final = "it has closed its end"
 END_S: Final = 2.0  # a process that is killed is gone by then
 TURNS_S: Final = 120.0
 """The turns of one frame end within this; a worker would be ended after a turn of `turnMaxS`, 10 s."""
+ASK_S: Final = 5.0  # a lock store that has not answered by then is asked again
 Told = Callable[[str], object]
 
 
@@ -230,6 +231,18 @@ def start_of(look: Inspection, fingerprint: bytes, start: int | None) -> _Start:
         f"there is no whole checkpoint {where}to begin with, behind lsn {floor}, where the code that serves began",
         remedy="`deathless checkpoint take` takes one; what comes behind it can be rehearsed",
     )
+
+
+def head_of(config: ReplicaConfig) -> int:
+    """Ask the lock store for the head. Raises: LockUnavailable; as `inspect`."""
+
+    async def ask() -> int:
+        return (await asyncio.wait_for(inspect(config), ASK_S)).view.head
+
+    try:
+        return asyncio.run(ask())
+    except TimeoutError:
+        raise LockUnavailable(f"no answer within {ASK_S:g} s") from None
 
 
 # ---- one shard -------------------------------------------------------------------------------------------------
@@ -552,12 +565,7 @@ class _Run:
         look, following = self._look, self._window.following
         if following is None:
             return _Part(look, start, self._window.messages)
-        config = look.config
-
-        def head_of() -> int:
-            return asyncio.run(inspect(config)).view.head
-
-        source = Source(fs=look.filesystem, head_of=head_of)
+        source = Source(fs=look.filesystem, head_of=lambda: head_of(look.config))
         return LiveLog(source, look.view.head, start.lsn, start.chain, following)
 
     def _died(self, news: list[Side], did: bytes, file: IO[bytes]) -> None:

@@ -1,5 +1,6 @@
 """What is waited for of a rehearsal's processes; on real logs tests/process/test_cli_rehearse.py runs it."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import InvalidArgument
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import InvalidArgument, LockUnavailable
 from deathless.shell.operate.upgrading import rehearsal as module
 from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Rehearsed, Served
@@ -82,3 +84,13 @@ def test_who_interrupts_it_gets_a_verdict_and_what_else_ends_it_is_told() -> Non
     assert told.cut_short == "other code serves"
     told.followed = Followed(seconds=1.0, ended="it was interrupted", interrupted=True)
     assert told.cut_short == ""
+
+
+def test_a_lock_store_that_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(config: ReplicaConfig) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "inspect", hangs)
+    monkeypatch.setattr(module, "ASK_S", 0.01)
+    with pytest.raises(LockUnavailable):
+        module.head_of(ReplicaConfig.__new__(ReplicaConfig))
