@@ -93,4 +93,4 @@ def test_a_lock_store_that_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "inspect", hangs)
     monkeypatch.setattr(module, "ASK_S", 0.01)
     with pytest.raises(LockUnavailable):
-        module.head_of(ReplicaConfig.__new__(ReplicaConfig))
+        module.head_of(ReplicaConfig(service="bank", module="m:a", directory="d", replica="r0"))
