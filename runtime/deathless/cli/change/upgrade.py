@@ -217,6 +217,7 @@ def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
                 "toVersion": checked.to_version,
                 "checkpoint": checked.lsn or None,
                 "keys": checked.keys,
+                "carried": checked.carried,
                 "wayBack": checked.way_back,
                 "misfits": [_as_json(each) for each in checked.misfits],
                 "notes": [_as_json(each) for each in checked.notes],
@@ -345,6 +346,8 @@ def _show(checked: Checked) -> None:
         seen = f"{count(checked.keys, 'key')} of the checkpoint at lsn {checked.lsn:,} looked at"
     else:
         seen = "there is no checkpoint yet, so only types were compared; `deathless checkpoint take` takes one"
+    if checked.carried:
+        seen += f"; {count(checked.carried, 'suspended handler')} carried"
     versions = f"version {checked.from_version} to {checked.to_version}"
     if not checked.fits:
         verdict = f"refused: {count(len(checked.misfits), 'thing')} to see to"
