@@ -1,0 +1,1 @@
+"""Topics: rows that a service publishes."""
