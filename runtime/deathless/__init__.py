@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deathless.sdk import CallRefused as CallRefused
     from deathless.sdk import Cancelled as Cancelled
     from deathless.sdk import Context as Context
+    from deathless.sdk import Continue as Continue
     from deathless.sdk import DeadlineExceeded as DeadlineExceeded
     from deathless.sdk import DeathlessError as DeathlessError
     from deathless.sdk import HandlerFailed as HandlerFailed
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from deathless.sdk import QueryContext as QueryContext
     from deathless.sdk import Service as Service
     from deathless.sdk import Struct as Struct
+    from deathless.sdk import Suspended as Suspended
     from deathless.sdk import Timer as Timer
     from deathless.sdk import Topic as Topic
     from deathless.sdk import current_activity as current_activity
@@ -56,6 +58,7 @@ _HOMES = {
     "Cancelled": "deathless.sdk",
     "Client": "deathless.sdk.client",
     "Context": "deathless.sdk",
+    "Continue": "deathless.sdk",
     "DeadlineExceeded": "deathless.sdk",
     "DeathlessError": "deathless.sdk",
     "HandlerFailed": "deathless.sdk",
@@ -72,6 +75,7 @@ _HOMES = {
     "QueryContext": "deathless.sdk",
     "Service": "deathless.sdk",
     "Struct": "deathless.sdk",
+    "Suspended": "deathless.sdk",
     "SyncClient": "deathless.sdk.client",
     "Timer": "deathless.sdk",
     "Topic": "deathless.sdk",

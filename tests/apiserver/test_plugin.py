@@ -117,7 +117,7 @@ def test_replicas_are_started_once_the_pod_that_adopts_is_gone(kubectl_deathless
         wait_until(lambda: exists(server, STATEFUL_SET, namespace, "bank"), f"it is made, see {operator.log}")
         assert size() == 0
         found, resource = server.request("GET", sets), read_resource(server.request("GET", service))
-        pod = server.request("POST", POD.path(namespace), adopt_manifest(resource, found, ["--yes"], "", 60.0))
+        pod = server.request("POST", POD.path(namespace), adopt_manifest(resource, found, ["adopt", "--yes"], "", 60.0))
         suspend(False)
         wait_until(lambda: reason() == "Adopting", f"the pod is seen, see {operator.log}")
         assert size() == 0

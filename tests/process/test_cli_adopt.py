@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from cli_tool import Bank
 from etcd_fake import FakeMember, FakeStore
-from etcd_server import wait_until
 
 from deathless.base.errors import (
     ForeignDirectory,
@@ -19,7 +17,6 @@ from deathless.base.errors import (
     InvalidArgument,
     OtherSupervisor,
     StoreOlderThanLog,
-    UpgradeRefused,
 )
 
 
@@ -34,26 +31,6 @@ def reign(bank: Bank, amount: int) -> int:
     balance = deposit(bank, amount)
     bank.down()
     return balance
-
-
-def change_code(bank: Bank) -> None:
-    """Make a deposit count double from now on."""
-    source = bank.folder / "service.py"
-    source.write_text(source.read_text().replace("account.balance += amount", "account.balance += 2 * amount"))
-
-
-WAITS = """
-
-@bank.handler
-async def wait_for_word(account: Account, ctx: Context) -> int:
-    return account.balance + await ctx.promise(int)
-
-
-@bank.handler
-def bonus(account: Account, ctx: Context) -> int:
-    account.balance += 1000
-    return account.balance
-"""
 
 
 @contextmanager
@@ -91,126 +68,6 @@ def test_running_service_is_not_adopted(tmp_path: Path) -> None:
     with Bank(tmp_path, replicas=1) as bank:
         bank.up()
         assert "replica r0 is running" in bank.run("adopt", "--yes", code=OtherSupervisor.exit_code).stderr
-
-
-def test_other_code_goes_on_where_a_checkpoint_stands_at_the_end(tmp_path: Path) -> None:
-    with Bank(tmp_path) as bank:
-        assert reign(bank, 5) == 5
-        change_code(bank)
-        bank.run("up", "service.yaml", code=78)
-        assert "nobody to ask" in bank.run("adopt", "--code", code=InvalidArgument.exit_code).stderr
-        assert "written by other code" in bank.run("adopt", "--code", "--dry-run").stdout
-        bank.run("up", "service.yaml", code=78)
-        assert bank.json("adopt", "--code", "--yes")["adopted"] is True
-        assert reign(bank, 5) == 15
-        report = bank.json("log", "verify")
-        assert report["problems"] == []
-        assert report["executedFrom"] > 0
-        assert reign(bank, 1) == 17
-
-
-def test_handler_that_other_code_lacks_is_held_with_its_key_until_the_code_is_back(tmp_path: Path) -> None:
-    with Bank(tmp_path, replicas=1) as bank:
-        source = bank.folder / "service.py"
-        without = source.read_text()
-        source.write_text(without + WAITS)
-        bank.up()
-        assert deposit(bank, 5) == 5
-        bank.start("call", "wait_for_word", "--key", "alice")
-        wait_until(lambda: bank.json("invocations", "list")["count"] == 1, "the handler waits")
-        bank.start("call", "bonus", "--key", "alice")
-        wait_until(lambda: bank.json("invocations", "list")["count"] == 2, "the message waits")
-        bank.down()
-
-        source.write_text(without)
-        assert bank.json("adopt", "--code", "--yes")["adopted"] is True
-        bank.up()
-        assert int(bank.run("call", "deposit", "--key", "bob", "--arg", "amount=7").stdout) == 7
-        held, waiting = bank.json("invocations", "list")["invocations"]
-        assert held["misfit"].startswith("HandlerGone: wait_for_word (lsn ")
-        assert waiting["misfit"] == ""
-        assert "held, HandlerGone: wait_for_word" in bank.run("invocations", "list").stdout
-        bank.down()
-        bank.up()  # from a checkpoint of this code
-        assert bank.json("invocations", "list")["invocations"][0]["misfit"] == held["misfit"]
-        bank.down()
-
-        source.write_text(without + WAITS)
-        assert bank.json("adopt", "--code", "--yes")["adopted"] is True
-        bank.up()
-        assert [one["misfit"] for one in bank.json("invocations", "list")["invocations"]] == ["", ""]
-        bank.run("invocations", "resume", str(held["invocation"]), "--value", "37")
-        assert bank.json("invocations", "wait", str(held["invocation"]))["result"] == 42
-        assert bank.json("invocations", "wait", str(waiting["invocation"]))["result"] == 1005
-
-
-def test_message_whose_handler_other_code_lacks_is_answered_when_its_turn_comes(tmp_path: Path) -> None:
-    with Bank(tmp_path, replicas=1) as bank:
-        source = bank.folder / "service.py"
-        without = source.read_text()
-        source.write_text(without + WAITS)
-        bank.up()
-        bank.start("call", "wait_for_word", "--key", "alice")
-        wait_until(lambda: bank.json("invocations", "list")["count"] == 1, "the handler waits")
-        bank.start("call", "bonus", "--key", "alice")
-        wait_until(lambda: bank.json("invocations", "list")["count"] == 2, "the message waits")
-        bank.down()
-
-        source.write_text(without)
-        assert bank.json("adopt", "--code", "--yes")["adopted"] is True
-        bank.up()
-        held, waiting = (str(one["invocation"]) for one in bank.json("invocations", "list")["invocations"])
-        bank.run("invocations", "cancel", held)
-        assert "DL3019" in bank.run("invocations", "wait", held, code=None).stderr
-        assert "DL3024" in bank.run("invocations", "wait", waiting, code=None).stderr
-        assert deposit(bank, 5) == 5
-        bank.down()
-        assert bank.json("log", "verify")["problems"] == []
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ("    balance: int = 0", "    saldo: int = 0", "FieldDropped: Account.balance (int)"),
-        ("    balance: int = 0", "    balance: str = ''", "FieldTypeChanged: Account.balance"),
-        (
-            'Service("bank", state=Account)',
-            'Service("bank", state=Account, version=2)',
-            "nothing is migrated by adopting",
-        ),
-    ],
-    ids=["renamed field", "other type", "other version"],
-)
-def test_code_that_would_lose_what_is_stored_is_not_adopted(before: str, after: str, said: str, tmp_path: Path) -> None:
-    with Bank(tmp_path, replicas=1) as bank:
-        assert reign(bank, 5) == 5
-        source = bank.folder / "service.py"
-        text = source.read_text()
-        assert before in text
-        source.write_text(text.replace(before, after).replace(".balance", ".saldo" if "saldo" in after else ".balance"))
-        files = {path: path.read_bytes() for path in bank.directory.rglob("adopted.json")}
-        done = bank.run("adopt", "--code", "--yes", code=UpgradeRefused.exit_code)
-        assert said in done.stderr
-        assert "up --kept-code" in done.stderr
-        assert {path: path.read_bytes() for path in bank.directory.rglob("adopted.json")} == files
-        source.write_text(text)
-        assert reign(bank, 1) == 6
-
-
-def test_other_code_is_not_adopted_without_that_checkpoint(tmp_path: Path) -> None:
-    with Bank(tmp_path, replicas=1) as bank:
-        assert reign(bank, 5) == 5
-        for path in (bank.directory / "checkpoints").glob("*.ckpt*"):
-            path.unlink()
-        change_code(bank)
-        done = bank.run("adopt", "--code", "--yes", code=InvalidArgument.exit_code)
-        assert "only the code that wrote" in done.stderr
-
-
-def test_same_code_needs_no_adoption(tmp_path: Path) -> None:
-    with Bank(tmp_path, replicas=1) as bank:
-        assert reign(bank, 5) == 5
-        bank.run("adopt", "--code", "--yes", code=InvalidArgument.exit_code)
 
 
 def test_service_moves_from_the_directory_lock_to_etcd(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_etcd_that_was_wiped_is_restored_from_the_directory_alone(tmp_path: Path
         member.restart()
         replicas.start("r0")
         assert replicas.processes["r0"].wait(DEADLINE_S) == HalfCopy.exit_code
-        plan = asyncio.run(look(replicas.config("r0"), code=False))
+        plan = asyncio.run(look(replicas.config("r0")))
         assert plan.create is not None
         asyncio.run(carry_out(plan))
         for name in replicas.names:

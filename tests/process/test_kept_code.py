@@ -92,7 +92,7 @@ def test_crash_and_any_change_start_again_with_the_kept_code(tmp_path: Path) -> 
         edit(bank)
         refused = bank.run("up", "--detach", "service.yaml", code=UpgradeRequired.exit_code).stderr
         assert "service changed (file service.py)" in refused
-        for word in ("`deathless up --kept-code`", "`deathless adopt --code`"):
+        for word in ("`deathless up --kept-code`", "`deathless upgrade --offline`"):
             assert word in refused, "what to type"
         assert bank.supervisors() == {}, "nothing was started"
         assert len(copies(bank)) == 1, "refused code is not kept"
@@ -101,7 +101,7 @@ def test_crash_and_any_change_start_again_with_the_kept_code(tmp_path: Path) -> 
         kill_worker(bank, primary(bank))
         assert deposit(bank, 5) == 15
         bank.down()
-        bank.run("adopt", "--code", "--yes")
+        bank.run("upgrade", "--offline", "--yes")
         bank.up()
         assert deposit(bank, 5) == 1020, "the new code, on the state that the old one left"
         assert len(copies(bank)) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deathless import Context, Map, Migration, Service, Struct, field
+from deathless import Context, Continue, Map, Migration, Service, Struct, Suspended, field
 
 
 class AccountV1(Struct):
@@ -52,6 +52,12 @@ def deposit_v1(old: DepositV1) -> dict[str, int]:
     return {"cents": round(100 * old.amount)}
 
 
+@bank.carry("transfer_saga", from_=1)
+def saga(old: Suspended, account: Account) -> Continue:
+    amount: int = old.given("reserve", int)
+    return Continue("deposit", cents=amount + account.cents, told=old.given("charge"))
+
+
 bank.changes(
     from_=1,
     renamed={"take": "deposit"},
@@ -65,5 +71,7 @@ bank.migrate(from_="1")(up)  # type: ignore[arg-type]  # pyrefly: ignore
 bank.migrate(from_=1)(key)  # type: ignore[arg-type]  # pyrefly: ignore
 bank.migrate_key(from_=1)(order)  # type: ignore[arg-type]  # pyrefly: ignore
 bank.accepts("deposit", from_=1, args=DepositV1)(up)  # type: ignore[arg-type]  # pyrefly: ignore
+bank.carry("transfer_saga", from_=1)(up)  # type: ignore[arg-type]  # pyrefly: ignore
+bank.carry("transfer_saga")(saga)  # type: ignore[call-arg]  # pyrefly: ignore
 bank.changes(from_=1, removed={"close": "drop"})  # type: ignore[dict-item]  # pyrefly: ignore
 up(Account(), "m")  # type: ignore[arg-type]  # pyrefly: ignore

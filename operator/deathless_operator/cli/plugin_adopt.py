@@ -6,7 +6,9 @@ own image, volumes and settings, while the service is suspended and no replica's
     look     the pod runs `deathless adopt --dry-run` and says what differs; nothing is written
     ask      at a terminal; with --yes the person has said it already
     do       the pod runs `deathless adopt --yes`
-    --code   the operator is told which code was accepted: an annotation with its fingerprint on the service
+
+`kubectl deathless upgrade --offline` does the same with `deathless upgrade --offline` and the image that the spec
+names, and tells the operator which code was upgraded to: an annotation with its fingerprint on the service.
 
 Guarantees: nothing is done while the service is not suspended or a pod of it is there; one such pod at a time, since
 its name is taken; it ends by itself, also where this command was killed. Who goes on with the service meanwhile is held
@@ -52,17 +54,17 @@ LOOK_S: Final = 0.5
 def adopt_manifest(
     resource: ResourceView, stateful_set: dict[str, Any], words: list[str], image: str, timeout_s: float
 ) -> dict[str, Any]:
-    """Give the pod that runs `deathless adopt`.
+    """Give the pod that runs `deathless adopt`, or `deathless upgrade --offline`.
 
     Args:
         resource: the service.
         stateful_set: of the shard, whose template says how its log is reached.
-        words: of the command, behind `deathless adopt`.
+        words: of the command, behind `deathless`; it takes -f.
         image: instead of the template's; empty: that one.
         timeout_s: so long the pod may run.
     """
     template = template_of(stateful_set)
-    program = whole(template, names.CONTAINER, ["adopt", "-f", CONFIG, *words], image)
+    program = whole(template, names.CONTAINER, [words[0], "-f", CONFIG, *words[1:]], image)
     spec = pod_spec(template, [program], math.ceil(timeout_s))
     labels = names.labels(resource.name) | {
         names.LABEL_NAME: "deathless-adopt",  # no replica: neither Services nor the set find it
@@ -173,11 +175,12 @@ async def code_of_image(cluster: Cluster, name: str) -> str:
 class Asked:
     """What a person asked for."""
 
-    options: tuple[str, ...]  # of `deathless adopt`
+    options: tuple[str, ...]  # of the command
     shard: int | None
     yes: bool
     dry_run: bool
     wait_s: float
+    command: str = "adopt"  # or "upgrade", of a service that is suspended
 
 
 async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
@@ -191,17 +194,17 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
     if found is None or resource.spec is None:
         raise InvalidArgument(f"{service} has no StatefulSet yet: nothing of it was ever started")
     image = told = ""
-    if "--code" in asked.options:
+    if asked.command == "upgrade":
         accepted = text(found, "metadata", "annotations", names.MODULE_ANNOTATION)
         if resource.spec.module != accepted:
             raise InvalidArgument(
                 f"spec.module is {resource.spec.module}, and {accepted} was accepted",
-                remedy="adopt the new image under the previous module first",
+                remedy="upgrade to the new image under the previous module first",
             )
         image, told = resource.spec.image, await code_of_image(cluster, service)
 
     async def run(word: str) -> tuple[int, str]:
-        manifest = adopt_manifest(resource, found, [*asked.options, word], image, asked.wait_s)
+        manifest = adopt_manifest(resource, found, [asked.command, *asked.options, word], image, asked.wait_s)
         return await run_pod(cluster, service, manifest, asked.wait_s)
 
     if asked.dry_run or not asked.yes:
@@ -222,9 +225,7 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
 
 @click.command()
 @service_argument
-@click.option(
-    "--code", is_flag=True, help="Accept that the code of spec.image continues from the checkpoint at the log's end."
-)
+@click.option("--code", is_flag=True, hidden=True)
 @click.option("--restored", is_flag=True, help="Accept a log that was restored from a backup or a snapshot.")
 @click.option("--cut-at-end", is_flag=True, help="Accept that the damaged end of the log is cut off.")
 @click.option("--as-new", is_flag=True, help="Turn a copied log into a service of its own.")
@@ -248,7 +249,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
     as_json: bool,
     timeout: float,
 ) -> int:
-    """Accept what replicas refuse to start from: another lock store, a restored log, other code.
+    """Accept what replicas refuse to start from: another lock store, a restored log.
 
     The service must be suspended. A pod with its image, volumes and settings runs `deathless adopt`, shows what
     differs, and asks before it changes anything. Afterwards set spec.suspend to false.
@@ -256,9 +257,14 @@ def adopt(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
     \b
     kubectl deathless adopt bank --dry-run
     kubectl deathless adopt bank --yes
-    kubectl deathless adopt bank --code --yes
+    kubectl deathless adopt bank --restored --yes
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
-    given = {"--code": code, "--restored": restored, "--cut-at-end": cut_at_end, "--as-new": as_new, "--json": as_json}
+    if code:
+        raise InvalidArgument(
+            "adopting takes no code: it is upgraded to, also while the service is suspended",
+            remedy="`kubectl deathless upgrade --offline`, which takes --yes, --dry-run and --shard as well",
+        )
+    given = {"--restored": restored, "--cut-at-end": cut_at_end, "--as-new": as_new, "--json": as_json}
     options = tuple(option for option, is_set in given.items() if is_set)
     asked = Asked(options=options, shard=shard, yes=yes, dry_run=dry_run, wait_s=timeout)
     status, said = on_cluster(namespace, kubeconfig, lambda cluster: work(cluster, service, asked))

@@ -3,6 +3,7 @@
     look     the code that serves, the one that the spec names, how far the operator is, what driving pods said
     --go     an annotation on the service that names the fingerprint of the spec's code: it counts for that code alone
     --action an annotation on a LiveUpgrade, which counts before its spec
+    --offline of a service that is suspended: a pod runs `deathless upgrade --offline` (plugin_adopt)
 
 Guarantees: without these options nothing is changed. Does not: upgrade, or wait for it; the operator does, and `status`
 and this command tell how far it is.
@@ -10,6 +11,7 @@ and this command tell how far it is.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -18,8 +20,17 @@ import msgspec
 from deathless.base.errors import InvalidArgument
 from deathless.codec.untrusted import read_json
 from deathless_operator.cli import plugin_view as view
+from deathless_operator.cli.plugin_adopt import Asked
+from deathless_operator.cli.plugin_adopt import work as upgrade_offline
 from deathless_operator.cli.plugin_cluster import Cluster
-from deathless_operator.cli.plugin_options import common, json_option, on_cluster, service_argument
+from deathless_operator.cli.plugin_options import (
+    common,
+    json_option,
+    on_cluster,
+    service_argument,
+    shard_option,
+    timeout_option,
+)
 from deathless_operator.cluster.errors import NotFound
 from deathless_operator.cluster.kinds import LIVE_UPGRADE, POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
@@ -232,24 +243,59 @@ def _show(found: Standing, *, asked: bool) -> None:
     type=click.Choice(ACTIONS),
     help="Tell the service's LiveUpgrade to go, hold, abort, or go back, whatever its spec says.",
 )
+@click.option("--offline", is_flag=True, help="Upgrade a suspended service to spec.image, in a pod of its own.")
+@click.option("--dry-run", is_flag=True, help="With --offline: only check, and say what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="With --offline: do not ask for confirmation.")
+@shard_option
 @common
 @json_option
-def upgrade(service: str, go: bool, action: Action | None, namespace: str, kubeconfig: str, as_json: bool) -> int:
+@timeout_option
+def upgrade(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
+    service: str,
+    go: bool,
+    action: Action | None,
+    offline: bool,
+    dry_run: bool,
+    yes: bool,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
     """Show to which code a service is or would be upgraded, and how far that is; --go asks for it.
 
     What does not need to be asked for says spec.upgradePolicy. The word counts for this code alone, and is withdrawn by
     removing the annotation deathless.dev/upgrade.
 
+    With --offline the service is suspended: a pod with the image of the spec migrates the state from the checkpoint at
+    the log's end, and asks before it changes anything. Afterwards set spec.suspend to false.
+
     \b
     kubectl deathless upgrade bank
     kubectl deathless upgrade bank --go
     kubectl deathless upgrade bank --action Hold
+    kubectl deathless upgrade bank --offline --yes
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
     if go and action is not None:
         raise InvalidArgument(
             "--go is for the spec's image, --action for a LiveUpgrade",
             remedy="write one of them; `kubectl deathless upgrade` shows which there is",
         )
+
+    if offline:
+        if go or action is not None:
+            raise InvalidArgument(
+                "--offline is for a service that is suspended, --go and --action for one that runs",
+                remedy="write one of them",
+            )
+        options = ("--offline", "--json") if as_json else ("--offline",)
+        asked = Asked(options=options, shard=shard, yes=yes, dry_run=dry_run, wait_s=timeout, command="upgrade")
+        status, said = on_cluster(namespace, kubeconfig, lambda cluster: upgrade_offline(cluster, service, asked))
+        (sys.stderr if status else sys.stdout).write(f"{said}\n")
+        return int(status)
+    if dry_run or yes or shard is not None:
+        raise InvalidArgument("--dry-run, --yes and --shard are for --offline", remedy="leave them out, or add it")
 
     async def work(cluster: Cluster) -> Standing:
         if action is not None:

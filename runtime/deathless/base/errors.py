@@ -735,7 +735,7 @@ class UpgradeRequired(DataCorrupt):
     exit_code = 78
     remedy = (
         "go on with the code that wrote the log: `deathless up --kept-code`, in a cluster its image; or, once that was "
-        "stopped in order, take the new code: `deathless adopt --code`"
+        "stopped in order, upgrade to the new code: `deathless upgrade --offline`"
     )
 
 

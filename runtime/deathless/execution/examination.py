@@ -21,6 +21,7 @@ from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
+from deathless.execution.invocations.carrying import CarriedOn
 from deathless.execution.invocations.misfits import UnfitInvocation
 from deathless.execution.invocations.schedules import ScheduleChange
 from deathless.execution.invocations.translation import IDENTITY, Translation
@@ -45,6 +46,7 @@ class Examination:
     invocations: int  # handlers that have begun and wait
     messages: int  # that wait for their key
     misfits: Sequence[UnfitInvocation]  # ascending by invocation
+    carried: Sequence[CarriedOn]  # that did not fit and go on as their author says, likewise
     operations: Sequence[OpenOperation]  # of those that fit, in order
     schedules: Sequence[ScheduleChange]  # new, changed and gone ones
 
@@ -91,6 +93,7 @@ def meet(
         invocations=waiting.invocations - waiting.waiting,
         messages=waiting.waiting,
         misfits=sorted(misfits, key=_id_of),
+        carried=executor.restoration.carried(),
         operations=[OpenOperation(*each) for each in executor.restoration.open_operations()],
         schedules=executor.restoration.schedule_changes(),
     )

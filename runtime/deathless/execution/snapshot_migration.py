@@ -5,7 +5,8 @@
     interfaces   compared; where the new one takes everything of the old one as it is, states stay byte for byte
     state        else each key is migrated by its author's functions; what a later version has lowered is read strictly
     handlers     those that are suspended are run again by the new code, in its words, and must ask for the same, and
-                 what the former code gives to what they wait for must be of the type that they expect
+                 what the former code gives to what they wait for must be of the type that they expect; one that asks
+                 for something else is carried where its author says how
     messages     those that wait must have a handler that takes them, as they are where they stand in an outbox
     the rest     replies, idempotency keys, results, outboxes, peers, sessions, parked messages: byte for byte
 
@@ -35,6 +36,7 @@ from deathless.execution.interface.interface import Interface, interface_of
 from deathless.execution.interface.misfit import Misfit, Tally, merged
 from deathless.execution.interface.reading import reads
 from deathless.execution.interface.shapes import Shapes, show
+from deathless.execution.invocations.misfits import CARRY_DIFFERS, CARRY_OPEN, CARRY_RAISED, CARRY_UNFIT
 from deathless.execution.invocations.translation import IDENTITY, Translation
 from deathless.execution.migration.messages import Fitting, fit_messages, under_way_in, waiting_in
 from deathless.execution.migration.state import Migrator, migrate_state
@@ -42,6 +44,13 @@ from deathless.execution.migration.translation import Versions
 
 _UNTYPED: Final[tuple[object, ...]] = (object, Any)
 """What of a result nothing was said about."""
+_REMEDIES: Final = {
+    CARRY_RAISED: "see to it in the function, or let it end first",
+    CARRY_UNFIT: "see to it in the function, or let it end first",
+    CARRY_DIFFERS: "the function may use nothing but its arguments",
+    CARRY_OPEN: "ask again once that is answered, or let it end first",
+}
+"""What to do about a handler that can't be carried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +60,10 @@ class Migrated:
     Attributes:
         snapshot: what the new code goes on with, at the same place; only where there are no misfits.
         changed: of its state what was migrated now, and not ahead.
-        compatible: states are as they were.
+        compatible: states are as they were, and no handler is carried.
         keys: that were migrated, or stayed.
         maps: states of the new code have maps.
+        carried: suspended handlers that go on as their author says.
     """
 
     snapshot: Snapshot
@@ -63,6 +73,7 @@ class Migrated:
     keys: int
     changed: Mapping[bytes, bytes] = dataclasses.field(default_factory=dict)
     maps: bool = False
+    carried: int = 0
 
     @property
     def has_maps(self) -> bool:
@@ -135,7 +146,8 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     serving = before.version
     if lowered:
         before = msgspec.structs.replace(new, version=serving)
-    compared = compare(before, new, service.declared, under_way=under_way_in(snapshot))
+    carries = service.declared.carries(before.version)
+    compared = compare(before, new, service.declared, under_way=under_way_in(snapshot, carries))
     way = service.declared.way(before.version)
     if compared.misfits or isinstance(way, Gap) or before.single != new.single:
         return _refused(snapshot, compared)
@@ -146,7 +158,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     translation: Translation = IDENTITY
     state, misfits, notes = snapshot.state, list[Misfit](), list(compared.notes)
     runs = any(hop.state or hop.maps for hop in way)
-    if not compared.compatible or runs or lowered:
+    if not compared.compatible or runs or lowered or carries:
         state, misfits = migrate_state(
             snapshot.state, service, before, time_us=time_us, limits=limits, shards=shards, upgrade=upgrade
         )
@@ -170,9 +182,11 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
             moved.add("MessageOnItsWay", was.method, what, "ask again: it is on its way for a moment only", was.place)
     held = state if snapshot.invocations else {}  # nobody looks at it where nobody waits
     found = meet(service, limits, seed, held, snapshot.invocations, sharding=sharding, translation=translation)
+    notes += _of_carried(found.examination)
     told = {was.place for was, now in zip(waiting, fitted, strict=True) if now is None}
     handlers = [*_of_handlers(found.examination, told), *_of_results(found.examination, service, before)]
-    if map_types(service.state) and found.examination.invocations and not compared.compatible:
+    stay = found.examination.invocations - len(found.examination.carried)
+    if map_types(service.state) and stay and not compared.compatible:
         what = "handlers are suspended whose state has maps, and its type changes"
         handlers.append(Misfit("InFlightMaps", service.state.__name__, what, "let them end first"))
     return Migrated(
@@ -181,8 +195,9 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
         maps=bool(map_types(service.state)),
         misfits=merged([], [*unfit, *moved.misfits(), *handlers]),
         notes=merged(notes, noted),
-        compatible=compared.compatible and not runs,
+        compatible=compared.compatible and not runs and not found.examination.carried,
         keys=len(state),
+        carried=len(found.examination.carried),
     )
 
 
@@ -196,6 +211,15 @@ def _refused(snapshot: Snapshot, compared: Comparison, more: list[Misfit] | None
     )
 
 
+def _of_carried(found: Examination) -> list[Misfit]:
+    """Give the handlers that are carried, counted by their former and their new one."""
+    tally = Tally("invocation")
+    for each in found.carried:
+        what = f"{each.handler} does not fit, and goes on as {each.to}"
+        tally.add("Carried", f"{each.handler} as {each.to}", what, "", f"lsn {each.invocation}, key {each.key}")
+    return tally.misfits(found.invocations)
+
+
 def _of_handlers(found: Examination, told: Collection[str]) -> list[Misfit]:
     """Give what does not fit of suspended handlers, counted by kind and handler.
 
@@ -207,7 +231,7 @@ def _of_handlers(found: Examination, told: Collection[str]) -> list[Misfit]:
     for each in found.misfits:
         if (place := f"lsn {each.invocation}") in told:
             continue
-        remedy = "let it end first, or keep what it asks for in the order in which it asked"
+        remedy = _REMEDIES.get(each.code, "let it end first, keep what it asks for in its order, or carry it (@carry)")
         tally.add(each.code, each.handler, f"{each.handler} {each.what}", remedy, f"{place}, key {each.key}")
     return tally.misfits(found.invocations)
 

@@ -21,6 +21,7 @@ from deathless.base.errors import (
     OutcomeUnknown,
     PeerReplaced,
 )
+from deathless.execution.author.carry import Continue, Suspended
 from deathless.execution.author.migration import Migration
 from deathless.execution.author.peer import Peer, peer
 from deathless.execution.author.service import HandlerSpec, Service
@@ -41,6 +42,7 @@ __all__ = [
     "CallRefused",
     "Cancelled",
     "Context",
+    "Continue",
     "DeadlineExceeded",
     "DeathlessError",
     "HandlerFailed",
@@ -59,6 +61,7 @@ __all__ = [
     "Random",
     "Service",
     "Struct",
+    "Suspended",
     "Timer",
     "Topic",
     "current_activity",

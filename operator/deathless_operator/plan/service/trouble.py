@@ -69,7 +69,7 @@ MEANINGS: Final = {
     ),
     "DL4008": Meaning("Degraded", "Diverged", "a handler is not deterministic: find it with `deathless check`"),
     "DL4009": Meaning(
-        "UpgradeRequired", "OtherCode", "revert spec.image and spec.module, or `kubectl deathless adopt --code`"
+        "UpgradeRequired", "OtherCode", "revert spec.image and spec.module, or `kubectl deathless upgrade --offline`"
     ),
 }
 # Those that say "wait": told about the service only when nobody serves.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--code", is_flag=True, help="Accept that other code continues from the checkpoint at the log's end.")
+@click.option("--code", is_flag=True, hidden=True)
 @click.option("--restored", is_flag=True, help="Give up what was confirmed after the end of this log.")
 @click.option("--cut-at-end", is_flag=True, help="Cut off a damaged last frame that was never confirmed to anybody.")
 @click.option("--as-new", is_flag=True, help="Turn a copied directory into a service of its own.")
@@ -41,7 +41,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
     directory: str,
     as_json: bool,
 ) -> int:
-    """Accept a service that refuses to start: another lock store or fence, a store older than the log, other code.
+    """Accept a service that refuses to start: another lock store or fence, a store older than the log, a lost end.
 
     All replicas must be stopped. It lists what differs and the effect of accepting it, and asks for
     confirmation. What was accepted is recorded in adopted.json beside the log.
@@ -49,13 +49,17 @@ def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
     \b
     deathless adopt --dry-run
     deathless adopt                   the lock store was moved or restored, or the fence changed
-    deathless adopt --code            the service's code changed; the old one took a checkpoint when it stopped
     deathless adopt --restored        the log was restored to an earlier time, and the newer files are lost
     deathless adopt --cut-at-end      the last frame is damaged, and nothing in it was confirmed
     deathless adopt --as-new          the directory is a copy, and becomes a service of its own
     deathless adopt --moved           the directory was moved here file by file, and the other is gone
     """
-    named = {"code": code, "restored": restored, "cut-at-end": cut_at_end, "as-new": as_new, "moved": moved}
+    if code:
+        raise InvalidArgument(
+            "adopting takes no code: it is upgraded to, also where every replica is stopped",
+            remedy="`deathless upgrade --offline`, which takes --yes, --dry-run and --json as well",
+        )
+    named = {"restored": restored, "cut-at-end": cut_at_end, "as-new": as_new, "moved": moved}
     kinds = [name for name, given in named.items() if given]
     if len(kinds) > 1:
         raise InvalidArgument(f"--{' and --'.join(kinds)} are separate decisions", remedy="use one at a time")
@@ -66,7 +70,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
     elif shorter:
         differences, accept = _restoring(configs, cut_only=cut_at_end)
     else:
-        differences, accept = _adopting(configs, code=code)
+        differences, accept = _adopting(configs)
     done = bool(differences) and not dry_run and (yes or _ask(configs[0], differences, as_json=as_json))
     if done:
         accept()
@@ -87,10 +91,10 @@ def _configs(manifest: str, directory: str, *, every: bool) -> Sequence[ReplicaC
     return found.shards if every and found.shards else [found.config]
 
 
-def _adopting(configs: Sequence[ReplicaConfig], *, code: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
+def _adopting(configs: Sequence[ReplicaConfig]) -> tuple[Sequence[Difference], Callable[[], None]]:
     from deathless.shell.operate.adoption import carry_out, look
 
-    plan = asyncio.run(look(configs[0], code=code))
+    plan = asyncio.run(look(configs[0]))
     return plan.differences, lambda: asyncio.run(carry_out(plan))
 
 

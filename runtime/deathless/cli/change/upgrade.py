@@ -59,18 +59,34 @@ def timeout_option(told: str) -> Callable[[F], F]:
 )
 @upgraders_option
 @timeout_option("How long the upgraders may take to catch up.")
+@click.option("--offline", is_flag=True, help="Upgrade a service of which every replica is stopped.")
+@click.option("--dry-run", is_flag=True, help="With --offline: only check, and say what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="With --offline: do not ask for confirmation.")
 @service_options
 @json_option
 @click.pass_context
-def upgrade(
-    context: click.Context, module: str, upgraders: int, timeout: float, manifest: str, directory: str, as_json: bool
+def upgrade(  # noqa: PLR0913 - one argument per option
+    context: click.Context,
+    module: str,
+    upgraders: int,
+    timeout: float,
+    manifest: str,
+    directory: str,
+    *,
+    offline: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> int:
-    """Give a running service other code, while it serves.
+    """Give a service other code, while it serves.
 
     Replicas of the new code are started beside the others, and run the log by the former code. Then the primary hands
     over: the new code migrates the state, and serves within moments. Until then everything can be called off, and is,
     where something does not fit. The other replicas follow by themselves. If this command is interrupted, the service
     goes on, and the same command continues where it was.
+
+    With --offline every replica is stopped, and the state is migrated from the checkpoint at the log's end, which an
+    orderly stop leaves. What does not fit is refused in the same way, and nothing has changed then.
 
     \b
     deathless upgrade                                  the files were edited in place
@@ -79,10 +95,20 @@ def upgrade(
     deathless upgrade rehearse --to v2/service.py:bank runs the log by both codes
     deathless upgrade shadow --to v2/service.py:bank   runs it by both as it grows
     deathless upgrade back-out                         back to the code of before
+    deathless upgrade --offline --yes                  all replicas are stopped
     """
     if context.invoked_subcommand is not None:
         return 0
     found = target(manifest, directory, every=True)
+    if offline:
+        from deathless.cli.change.offline import upgrade_stopped
+
+        return upgrade_stopped(found, module, yes=yes, dry_run=dry_run, as_json=as_json)
+    if dry_run or yes:
+        raise InvalidArgument(
+            "--dry-run and --yes are for --offline",
+            remedy="`deathless upgrade check` only looks; an upgrade of a service that runs asks nobody",
+        )
     outcomes = asyncio.run(_upgrade_all(found, module, upgraders, timeout, back=False, as_json=as_json))
     if as_json:
         print_json({"shards": outcomes})
@@ -193,6 +219,7 @@ def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
                 "toVersion": checked.to_version,
                 "checkpoint": checked.lsn or None,
                 "keys": checked.keys,
+                "carried": checked.carried,
                 "wayBack": checked.way_back,
                 "misfits": [_as_json(each) for each in checked.misfits],
                 "notes": [_as_json(each) for each in checked.notes],
@@ -321,6 +348,8 @@ def _show(checked: Checked) -> None:
         seen = f"{count(checked.keys, 'key')} of the checkpoint at lsn {checked.lsn:,} looked at"
     else:
         seen = "there is no checkpoint yet, so only types were compared; `deathless checkpoint take` takes one"
+    if checked.carried:
+        seen += f"; {count(checked.carried, 'suspended handler')} carried"
     versions = f"version {checked.from_version} to {checked.to_version}"
     if not checked.fits:
         verdict = f"refused: {count(len(checked.misfits), 'thing')} to see to"

@@ -172,11 +172,9 @@ class UpgradeSteps:
     def _run_record(self, epoch: int, snapshot: Snapshot) -> Frame:
         """Restore what was made, and have the new code run the record; gives its frame."""
         engine, upgrade = self._engine, self._upgrade
-        place = engine.place
         engine.shard.restore(snapshot, same_code=False)
-        before = place.chain
         record = Upgraded(
-            place.generation.number + 1,
+            engine.place.generation.number + 1,
             epoch,
             upgrade.id,
             upgrade.from_version,
@@ -185,23 +183,30 @@ class UpgradeSteps:
             upgrade.code.fingerprint,
             upgrade.time_us,
         )
-        payload = begin_generation(engine.shard, record)
+        frame = run_record(engine.shard, record, engine.service.incarnation)
         engine.applying.goes_on(upgrade.code, engine.shard)
         engine.applying.log_epoch = epoch
-        frame = Frame(
-            FrameKind.DATA,
-            Epoch(epoch),
-            Lsn(place.lsn),
-            Lsn(place.lsn - 1),
-            1,
-            Incarnation(engine.service.incarnation),
-            ChainHash(before),
-            ChainHash(place.chain),
-            0,
-            payload,
-        )
         engine.witness.applied(frame)
         return frame
+
+
+def run_record(shard: Shard, record: Upgraded, incarnation: int) -> Frame:
+    """Have a shard that holds what was migrated run the record; gives its frame, the only one behind the cut."""
+    place = shard.place
+    before = place.chain
+    payload = begin_generation(shard, record)
+    return Frame(
+        FrameKind.DATA,
+        Epoch(record.epoch),
+        Lsn(place.lsn),
+        Lsn(place.lsn - 1),
+        1,
+        Incarnation(incarnation),
+        ChainHash(before),
+        ChainHash(place.chain),
+        0,
+        payload,
+    )
 
 
 def begin_generation(shard: Shard, record: Upgraded) -> bytes:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import InvalidService
+from deathless.execution.author.carry import Continue, Suspended
 from deathless.execution.author.migration import Migration
 from deathless.execution.author.signature import Hint, check_fields, hint_of
 from deathless.execution.declared.declared_types import check_type
@@ -97,6 +98,21 @@ def read_key_step(function: Function, scope: Mapping[str, object]) -> None:
     hint = _hints(function, scope)
     if hint(old.annotation, old.name) is not str or hint(_returned(function), "return") is not str:
         raise InvalidService(f"{place(function)}: a migration of keys takes a str and gives one")
+
+
+def read_carry(function: Function, state: type, scope: Mapping[str, object]) -> None:
+    """Check what carries a suspended handler, `(old: Suspended, state) -> Continue`.
+
+    Raises: InvalidService.
+    """
+    old, held = _parameters(function, 2, "what `carry` registers, (old: Suspended, state) -> Continue,")
+    hint, where = _hints(function, scope), place(function)
+    if hint(old.annotation, old.name) is not Suspended:
+        raise InvalidService(f"{where}: its first parameter must be `{old.name}: Suspended`")
+    if hint(held.annotation, held.name) is not state:
+        raise InvalidService(f"{where}: its second parameter is the state, `{held.name}: {state.__name__}`")
+    if hint(_returned(function), "return") is not Continue:
+        raise InvalidService(f"{where}: it gives `Continue`, and its annotation says so")
 
 
 def _returned(function: Function) -> object:

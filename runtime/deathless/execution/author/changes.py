@@ -8,6 +8,7 @@
     @bank.migrate_key(from_=1)                   the name of a key
     @bank.accepts("deposit", from_=1, args=...)  arguments of callers that still have the old code
     @bank.accepts("deposit", from_=2, to=1, ...) arguments of what waits, on the way back
+    @bank.carry("saga", from_=1)                 handlers that wait, and that do something else now
     bank.changes(from_=1, ...)                   what went, on purpose
 
 A version is a number of the author's. A function leads from one version to the next, or to another that it names; a way
@@ -27,8 +28,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, ParamSpec, Protoco
 import msgspec
 
 from deathless.base.errors import InvalidService
+from deathless.execution.author.carry import Continue, Suspended
 from deathless.execution.author.change_signature import (
     read_accepted,
+    read_carry,
     read_item_step,
     read_key_step,
     read_state_step,
@@ -73,6 +76,14 @@ class Accepted(NamedTuple):
     function: Function
     args_type: type[msgspec.Struct]  # what callers of that version send
     result_type: object  # what they expect; `...`: what the handler gives now
+
+
+class Carried(NamedTuple):
+    """How a suspended handler of an older version goes on where the new code does something else."""
+
+    handler: str  # its name in that version
+    from_: int
+    function: Function
 
 
 class Lowered(NamedTuple):
@@ -138,7 +149,7 @@ class Changes:
     Raises: InvalidService, as all methods that add do.
     """
 
-    __slots__ = ("accepted", "blocks", "keys", "lowered", "maps", "service", "states", "version")
+    __slots__ = ("accepted", "blocks", "carried", "keys", "lowered", "maps", "service", "states", "version")
 
     def __init__(self, service: _Versioned, version: int) -> None:
         if type(version) is not int or version < 1:
@@ -152,6 +163,7 @@ class Changes:
         self.keys: dict[tuple[int, int], Step] = {}
         self.accepted: dict[tuple[str, int], Accepted] = {}
         self.lowered: dict[tuple[str, int], Lowered] = {}  # by handler and the version that is gone back from
+        self.carried: dict[tuple[str, int], Carried] = {}
         self.blocks: dict[int, Block] = {}
 
     # ---- what is declared -----------------------------------------------------------------------------------
@@ -233,6 +245,18 @@ class Changes:
         if (handler, from_) in self.lowered:
             raise InvalidService(f"{where}: arguments of {handler!r} have a way back from version {from_} already")
         self.lowered[handler, from_] = Lowered(handler, from_, to, function, read_accepted(function, args, ..., scope))
+
+    def add_carried(self, function: Function, handler: str, from_: int, scope: Mapping[str, object]) -> None:
+        """Take in how a suspended handler is carried."""
+        where = place(function)
+        if type(from_) is not int or not 1 <= from_ < self.version:
+            raise InvalidService(
+                f"{where}: carry is for handlers of an older version, 1 to {self.version - 1}, not {from_!r}"
+            )
+        if (handler, from_) in self.carried:
+            raise InvalidService(f"{where}: {handler!r} of version {from_} is carried already")
+        read_carry(function, self.service.state, scope)
+        self.carried[handler, from_] = Carried(handler, from_, function)
 
     def add_block(self, block: Block) -> None:
         """Take a block in."""
@@ -347,6 +371,10 @@ class Changes:
                 return known
             at += 1 if up else -1
         return self.service.state
+
+    def carries(self, before: int) -> frozenset[str]:
+        """Give the handlers of an older version that are carried where they do not fit."""
+        return frozenset(handler for handler, from_ in self.carried if from_ == before)
 
     def drops(self, before: int) -> frozenset[str]:
         """Give what may be lost on the way from a version: fields as Class.field, limits as limits.name."""
@@ -506,6 +534,26 @@ class Versioned:
                 raise InvalidService(
                     f"{place(cast('Function', function))}: on the way back nobody expects a result; leave result= out"
                 )
+            return function
+
+        return register
+
+    def carry(
+        self, handler: str, *, from_: int
+    ) -> Callable[[Callable[[Suspended, Old], Continue]], Callable[[Suspended, Old], Continue]]:
+        """Register the function that says how a suspended handler goes on which this code does not fit.
+
+        It takes the handler as the older version left it, and the state of its key as it is now; it changes neither.
+        What it gives begins in the handler's place, and who waits for the handler gets that one's reply. It is pure.
+
+        Args:
+            handler: its name in the older version.
+            from_: that version.
+        """
+        scope = scope_of()
+
+        def register(function: Callable[[Suspended, Old], Continue]) -> Callable[[Suspended, Old], Continue]:
+            self.declared.add_carried(cast("Function", function), handler, from_, scope)
             return function
 
         return register

@@ -158,6 +158,11 @@ class _Comparing:
             if handler not in handlers:
                 what = f"accepts({handler!r}, from_={from_}, to=...) is for a handler that the new code does not have"
                 self._misfit("UnknownName", handler, what, "name the handler as it is called now")
+        former = {each.name for each in self._old.handlers}
+        for handler, from_ in sorted(self._changes.carried):
+            if from_ == self._old.version and handler not in former:
+                what = f"carry({handler!r}, from_={from_}) is for a handler that version {from_} does not have"
+                self._misfit("UnknownName", handler, what, "name the handler as it was called then")
         maps = {name for name, _, _ in self._changes.maps}
         states = [self._changes.service.state, *(t for step in self._changes.states.values() for t in _types(step))]
         known = {name for state in states for name in map_types(state)}
@@ -238,6 +243,9 @@ class _Comparing:
             return
         new = self._new.handler(name)
         use, unit = self._use(old.name)
+        if new is None and (old.name, self._old.version) in self._changes.carried:
+            self._removed(old)
+            return
         if new is None:
             said = f"{old.kind} {old.name} of {{old}} is not in {{new}}".format(**self._said)
             remedy = f"{self._next}say renamed={{{old.name!r}: ...}} or removed={{{old.name!r}: ...}} in changes()"
@@ -251,7 +259,7 @@ class _Comparing:
             self._result_type(old, new)
 
     def _removed(self, old: HandlerShape) -> None:
-        pending = self._changes.removed(old.name, self._old.version)
+        pending = self._changes.removed(old.name, self._old.version) or "refuse"  # one that is carried need not say
         waiting = self._under_way.handlers.get(old.name) if self._under_way is not None else None
         if pending == "refuse" and waiting is not None and waiting.count:
             remedy = f"let it end, or say removed={{{old.name!r}: 'fail'}}"

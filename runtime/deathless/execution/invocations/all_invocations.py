@@ -260,8 +260,27 @@ class Invocations:
             self.tables.note_caller(origin, message.id)
         return refusal
 
+    def begin_anew(self, held: HeldInvocation, lsn: int, now_us: int) -> None:
+        """Begin an invocation that was carried into this code; its caller is told if it ends at once."""
+        received = held.received
+        self.release(held)
+        self._note_turn(lsn, held.id, received)
+        plan = self._plans[received.method.encode()]
+        self._taken = True
+        reply = self._begin(plan, received, held.id, lsn, now_us, held.since_us, held.first)
+        self._taken = False
+        if reply is not None:
+            self.answer(received.origin, held.id, reply)
+
     def _begin(
-        self, plan: Plan, received: Received, invocation: int, lsn: int, now_us: int, since_us: int
+        self,
+        plan: Plan,
+        received: Received,
+        invocation: int,
+        lsn: int,
+        now_us: int,
+        since_us: int,
+        first: tuple[int, int, int] = (0, 0, 0),
     ) -> bytes | None:
         if not plan.spec.waits:
             reply = self._run_plain(plan, received, invocation, now_us)
@@ -271,7 +290,7 @@ class Invocations:
             return refusal
         start = self._entities.state.get(received.key)
         place = (lsn, now_us, self.times.elapsed_us)
-        begun = self.make(plan, received, invocation, place, since_us, (0, 0, 0), start)
+        begun = self.make(plan, received, invocation, place, since_us, first, start)
         self.tables.note_caller(received.origin, invocation)
         begun.admit = self.targets.admit
         turned = begun.begin(self._entities, start)

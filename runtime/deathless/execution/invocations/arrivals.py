@@ -87,6 +87,12 @@ class Arrivals:
     def _come_back(self, held: HeldInvocation, lsn: int, now_us: int) -> None:
         """Have an invocation go on that was held, and give it what came meanwhile, in order."""
         table, came = self._table, list(held.came.values())
+        if held.begins_anew:
+            table.begin_anew(held, lsn, now_us)
+            for each in came:
+                self._give(held.id, each, lsn, now_us)
+            table.run_todo(lsn, now_us)
+            return
         if table.entering is not None:
             table.entering(held.id)
         invocation = self.restoration.bring_back(held)

@@ -4,6 +4,8 @@
                                              |
                                              operator cancels or kills it: its caller gets an error, its key is free
 
+One that is carried (see carrying) is held in the same way until the next TIME record, and begins anew there.
+
 What comes for it meanwhile (replies, outcomes, values of promises, its caller's word that it waits no more) is kept in
 order, because none of it comes again. Its timers and deadlines stand still. No activity of it is begun.
 
@@ -27,6 +29,7 @@ from deathless.execution.invocations.journal import (
     Came,
     Origin,
     SuspendedHeld,
+    SuspendedInvocation,
     decode_suspended,
 )
 from deathless.execution.turn.asked_operation import AskedCall, AskedCancel, AskedOperation, AskedRun, decode_asked
@@ -36,6 +39,24 @@ HELD_BYTES: Final = 1024
 """What a held invocation costs beside its own bytes, in round numbers."""
 CAME_BYTES: Final = 96
 """Likewise, each thing that came for it."""
+
+
+def open_in(record: SuspendedInvocation) -> dict[int, AskedOperation] | None:
+    """Give what an invocation asked for and may wait for, by number; None: of version 1, so nobody knows.
+
+    Raises: CorruptCheckpoint.
+    """
+    if record.asked is None:
+        return None
+    found: dict[int, AskedOperation] = {}
+    for number, asked in enumerate(map(decode_asked, record.asked), record.count + 1):
+        if isinstance(asked, AskedCancel):
+            found.pop(asked.number, None)
+        else:
+            found[number] = asked
+    for event in record.journal:
+        found.pop(event.operation, None)
+    return found
 
 
 class HeldInvocation:
@@ -59,16 +80,7 @@ class HeldInvocation:
             self.disown()
         self.came: dict[tuple[int, int, int, str, int], Came] = {}
         self.given = sum(len(event.reply) + len(event.state or b"") for event in record.journal)
-        self._open: dict[int, AskedOperation] | None = None  # what it asked for and may wait for; None: nobody knows
-        if record.asked is not None:
-            self._open = {}
-            for number, asked in enumerate(map(decode_asked, record.asked), record.count + 1):
-                if isinstance(asked, AskedCancel):
-                    self._open.pop(asked.number, None)
-                else:
-                    self._open[number] = asked
-            for event in record.journal:
-                self._open.pop(event.operation, None)
+        self._open = open_in(record)  # what it asked for and may wait for; None: nobody knows
         self.size = HELD_BYTES + len(held.record) + len(held.state or b"")
         for came in held.came:
             self._take(came)
@@ -77,6 +89,16 @@ class HeldInvocation:
     def id(self) -> int:
         """Of the invocation."""
         return self.held.id
+
+    @property
+    def begins_anew(self) -> bool:
+        """Is it carried, so that its first turn in this code is still to come?"""
+        return not self._record.lsn
+
+    @property
+    def first(self) -> tuple[int, int, int]:
+        """What it had asked for, what was resolved of that, and its turns, before it was carried."""
+        return self._record.count, self._record.order, self._record.part
 
     @property
     def holds(self) -> bool:

@@ -109,7 +109,7 @@ class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
     id: int
     received: Received
-    lsn: int  # of its first turn
+    lsn: int  # of its first turn; 0: it is carried, and that is still to come
     now_us: int  # likewise
     count: int  # operations asked for before its first turn, by those that it continues
     order: int  # likewise, resolved

@@ -7,6 +7,10 @@
     STATE_DIFFERS     run again, it leaves another state
     ARGUMENTS_DIFFER  a message waits whose arguments the handler does not take
     UNTRANSLATED      translating what is kept of it failed
+    CARRY_RAISED      what would carry it raised
+    CARRY_UNFIT       what would carry it gave what can't go on, or changed the state
+    CARRY_DIFFERS     what would carry it gave two things for one
+    CARRY_OPEN        it can't be carried while it waits for what can't be taken back
 
 Guarantees: plain values. Does not: find them (`restoration`, `execution.examination`). Imports nothing of ours.
 """
@@ -24,6 +28,10 @@ RESULT_TYPE: Final = "ResultType"
 STATE_DIFFERS: Final = "StateDiffers"
 ARGUMENTS_DIFFER: Final = "ArgumentsDiffer"
 UNTRANSLATED: Final = "Untranslated"
+CARRY_RAISED: Final = "CarryRaised"
+CARRY_UNFIT: Final = "CarryUnfit"
+CARRY_DIFFERS: Final = "CarryNotDeterministic"
+CARRY_OPEN: Final = "CarryOpen"
 
 
 class UnfitInvocation(msgspec.Struct, array_like=True, frozen=True):

@@ -3,6 +3,7 @@
     record --run again--> it does the same              it goes on
                           it does something else        the checkpoint is of this code: Diverged, nothing goes on (I6)
                                                         it is of other code: it is held (see held_invocation)
+                          its author carries it             it begins anew with the next TIME record (see carrying)
     held record --------> the checkpoint is of this code: it stays held, as in every other replica
                           it is of other code: it is run again, as above; if something came for it meanwhile, it goes on
                           with the next TIME record, whose turns every replica takes alike
@@ -22,6 +23,7 @@ from deathless.base.errors import CorruptCheckpoint, Diverged
 from deathless.execution.handlers.entities import Entities
 from deathless.execution.handlers.plan import Plan
 from deathless.execution.invocations.all_invocations import Invocations
+from deathless.execution.invocations.carrying import CarriedOn, Carrying
 from deathless.execution.invocations.comparison import Comparison
 from deathless.execution.invocations.difference import Differences, misfit_of
 from deathless.execution.invocations.held_invocation import HeldInvocation
@@ -66,13 +68,14 @@ class Restoration:
         settings: of all turns.
     """
 
-    __slots__ = ("_entities", "_plans", "_settings", "_table")
+    __slots__ = ("_carrying", "_entities", "_plans", "_settings", "_table")
 
     def __init__(self, table: Invocations, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings) -> None:
         self._table = table
         self._plans = plans
         self._entities = entities
         self._settings = settings
+        self._carrying = Carrying(plans, entities)
 
     def restore(
         self, suspended: Iterable[bytes], *, same_code: bool = True, translation: Translation = IDENTITY
@@ -89,6 +92,7 @@ class Restoration:
         """
         table = self._table
         table.clear()
+        self._carrying = Carrying(self._plans, self._entities)
         comparison = Comparison(self._plans, self._entities, self._settings, strict=same_code)
         translator = Translator(translation, self._settings.service)
         for data in suspended:
@@ -116,6 +120,10 @@ class Restoration:
         """Give why each invocation that is held is so, ascending by id."""
         held = sorted(self._table.tables.unfit.items())
         return [one.misfit for _, one in held if one.misfit is not None]
+
+    def carried(self) -> list[CarriedOn]:
+        """Give the invocations that did not fit and were carried, ascending by id."""
+        return sorted(self._carrying.done)
 
     def unfit_messages(self) -> list[UnfitInvocation]:
         """Give what is not as the code has it among messages that wait for their key, and replies that are owed."""
@@ -185,6 +193,10 @@ class Restoration:
             held = SuspendedHeld(record.id, held.record, None, holds, state)
         try:
             translated = self._translated(record if first else _as_left(record, held), translator)
+            if not translated.lsn:
+                self._check_anew(translated)
+                self._table.hold(HeldInvocation(replace(held, record=encode_record(translated), misfit=None)))
+                return
             invocation = self._run_again(translated, comparison)
             if held.came:
                 # It has to be given what came, by turns: those belong to a record of the log.
@@ -194,7 +206,30 @@ class Restoration:
         except Unfit as unfit:
             if comparison.strict:
                 raise _diverged(unfit.misfit) from None
-            self._table.hold(HeldInvocation(replace(held, misfit=unfit.misfit)))
+            self._table.hold(HeldInvocation(self._carried(held, record, translator, unfit.misfit)))
+
+    def _carried(
+        self, held: SuspendedHeld, record: SuspendedInvocation, translator: Translator, misfit: UnfitInvocation
+    ) -> SuspendedHeld:
+        """Have the author's function carry what does not fit; else it is held, with the reason."""
+        how = translator.carried(record.received.method)
+        if how is None or held.came:  # what came would be lost
+            return replace(held, misfit=misfit)
+        try:
+            return replace(
+                held, record=encode_record(self._carrying.carry(record, how, misfit)), misfit=None, state=None
+            )
+        except Unfit as unfit:
+            return replace(held, misfit=unfit.misfit)
+
+    def _check_anew(self, record: SuspendedInvocation) -> None:
+        """See that what is carried can begin. Raises: Unfit."""
+        plan = self._plans.get(record.received.method.encode())
+        if plan is None or not plan.spec.waits or plan.spec.shared != record.shared:
+            what = "begins anew, and the service has no `async def` of that name and kind any more"
+            raise Unfit(misfit_of(record, HANDLER_GONE, what))
+        if problem := _unreadable(plan, record.received.arguments):
+            raise Unfit(misfit_of(record, ARGUMENTS_DIFFER, f"begins anew with arguments that do not fit: {problem}"))
 
     def _translated(self, record: SuspendedInvocation, translator: Translator) -> SuspendedInvocation:
         try:

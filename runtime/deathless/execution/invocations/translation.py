@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from deathless.execution.author.changes import Carried
 from deathless.execution.invocations.journal import (
     Looked,
     Received,
@@ -79,6 +80,11 @@ class Translation:
         """Give the new name of a schedule."""
         return name
 
+    def carried(self, method: str) -> Carried | None:
+        """Give how a suspended handler is carried that does not fit, by its former name; None: it is not."""
+        del method
+        return None
+
 
 IDENTITY: Final = Translation()
 
@@ -97,6 +103,10 @@ class Translator:
         self._translation = translation
         self._service = service
         self.idle = type(translation) is Translation  # True: it changes nothing
+
+    def carried(self, method: str) -> Carried | None:
+        """Give how a suspended handler is carried, by its former name; None: it is not."""
+        return self._translation.carried(method)
 
     def received(self, received: Received) -> Received:
         """Give a message in the new words. Raises: whatever the translation raises."""

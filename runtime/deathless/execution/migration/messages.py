@@ -13,7 +13,7 @@ Guarantees: bytes that fit as they are stay as they are. Does not: run handlers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -96,8 +96,13 @@ def _message(data: bytes, where: str, *, parked: bool = False) -> list[Waiting]:
     return [Waiting(where, method, message.key, message.args, parked=parked)]
 
 
-def under_way_in(snapshot: Snapshot) -> UnderWay:
-    """Count what waits in a checkpoint, by the names of the code that wrote it."""
+def under_way_in(snapshot: Snapshot, carried: Collection[str] = ()) -> UnderWay:
+    """Count what waits in a checkpoint, by the names of the code that wrote it.
+
+    Args:
+        snapshot: the checkpoint.
+        carried: handlers which may do something else in the new code while they are suspended.
+    """
     handlers: dict[str, Use] = {}
     pending = False
     for waiting in waiting_in(snapshot):
@@ -109,7 +114,7 @@ def under_way_in(snapshot: Snapshot) -> UnderWay:
             record = decode_suspended(record.record)
         elif isinstance(record, SuspendedLooks):
             record = record.record
-        if isinstance(record, SuspendedInvocation):
+        if isinstance(record, SuspendedInvocation) and record.received.method not in carried:
             _add(handlers, record.received.method, f"lsn {record.id}")
             pending = pending or bool(record.activities)
     # Which activity a suspended invocation waits for is told by its code alone: where there is one, it may be any.

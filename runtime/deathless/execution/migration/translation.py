@@ -7,6 +7,7 @@ what its author has not said how; the invocation that it is for does not fit the
 from __future__ import annotations
 
 from deathless.base.errors import InvalidService
+from deathless.execution.author.changes import Carried
 from deathless.execution.interface.interface import Interface
 from deathless.execution.invocations.translation import Translation
 from deathless.execution.migration.messages import Fitting, Waiting
@@ -52,3 +53,7 @@ class Versions(Translation):
     def schedule(self, name: str) -> str:
         """As `handler`."""
         return self._changes.name_now(name, self._version) or name
+
+    def carried(self, method: str) -> Carried | None:
+        """See Translation."""
+        return self._changes.carried.get((method, self._version))

@@ -1,17 +1,15 @@
 """What an operator accepted by `deathless adopt`: the one door through checks that otherwise refuse to start.
 
 Each check is there because going on without a look loses data (design 0003, "Takeover"): another lock store or fence,
-a store
-restored from a backup, code that did not write the log. This module looks what differs, says it in words, and on the
-operator's word writes down exactly that, in `adopted.json` of the shared directory, where every replica reads it.
+a store restored from a backup. This module looks what differs, says it in words, and on the operator's word writes down
+exactly that, in `adopted.json` of the shared directory, where every replica reads it. Other code is an upgrade's
+(operate.upgrading).
 
     differs                                   what adopting does
     the lock store knows no service           copies who the service is from the directory (`service.json`, or its own
                                               lock); raises the store's epoch and head to the log's
     the store is older than the log           raises epoch and head to the highest opening frame
     store id or fence                         cuts up to now may name the old one; replicas forget the old store
-    fingerprint                               this code may go on at one lsn, where a checkpoint stands at the log's end
-                                              and what is stored has a place in it (adoption_code)
 
 Guarantees: nothing is written while a replica runs, before `carry_out`, or beyond what `look` listed; service id and
 seeds never change. Does not: make a lost seed or a hole in the log good: such a directory is refused. May import
@@ -20,7 +18,6 @@ engine, codec and base.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,27 +28,18 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidArgument, LockUnavailable, OtherSupervisor
 from deathless.base.lock_stores import lock_store
-from deathless.codec.frames import FrameKind, Opening
+from deathless.codec.frames import Opening
 from deathless.engine.lock.async_lock import SyncToAsync
 from deathless.engine.lock.directory_lock import DirectoryLock
-from deathless.engine.log.checkpoint_store import CheckpointStore
 from deathless.engine.log.overview import newest_opening
-from deathless.engine.log.reader import LogReader
-from deathless.engine.log.route import decode_cut
-from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, LockView, ServiceRecord
-from deathless.shell.directory.adopted import AdoptedCode, Adoption, read_adoption, write_adoption
+from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
 from deathless.shell.directory.identity import Identity, read_identities, write_identity
 from deathless.shell.directory.place import check_place
 from deathless.shell.directory.service_record import read_copy
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.holders import holder_of
 from deathless.shell.lock_stores.opening import open_lock
-from deathless.shell.operate.adoption_code import fit_code
-from deathless.shell.service_code.code_record import what_differs
-from deathless.shell.service_code.fingerprint import describe
-from deathless.shell.service_code.kept_code import former_spellings, node_name
-from deathless.shell.service_code.loading import load_service
 
 TAKES_MAX: Final = 100_000  # epochs that a store is raised by
 NAME: Final = "adopt"  # stands as replica in the lock while it is raised
@@ -76,12 +64,11 @@ class Plan:
     identities: dict[str, Identity] | None = None  # to write; None: they stay
 
 
-async def look(config: ReplicaConfig, *, code: bool) -> Plan:
-    """Find what differs between manifest, lock store, directory and (with `code`) the service's code.
+async def look(config: ReplicaConfig) -> Plan:
+    """Find what differs between manifest, lock store and directory.
 
     Raises: CopiedDirectory, which has decisions of its own; OtherSupervisor while a replica runs; HalfCopy,
-    ForeignDirectory, InvalidArgument for what can't be adopted; UpgradeRefused for code that what is stored has no
-    place in.
+    ForeignDirectory, InvalidArgument for what can't be adopted.
     """
     check_place(config.directory)
     refuse_while_running(config.directory)
@@ -102,12 +89,6 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
     _find_identities(plan, record, view)
     if plan.differences:
         plan.adoption.through_epoch = max(plan.adoption.through_epoch, view.epoch, newest[0] if newest else 0)
-    if code:
-        _find_code(plan, filesystem, max(view.head, plan.head))
-        for told in await asyncio.to_thread(fit_code, config):
-            plan.differences.append(
-                Difference(told, "it is held, or answered with an error, until code is there that fits")
-            )
     return plan
 
 
@@ -215,40 +196,6 @@ def _find_identities(plan: Plan, record: ServiceRecord, view: LockView) -> None:
         name: Identity(record.name, record.service_id, record.incarnation, plan.config.fence, view.store_id)
         for name in known
     }
-
-
-def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
-    """Accept this code where the other code's log ends, if a checkpoint stands just there."""
-    if not head:
-        raise InvalidArgument("the log is empty: any code may start it")
-    config = plan.config
-    ours = describe(load_service(config.module, name=config.service), config.make_limits(), config.sharding)
-    reader = LogReader(filesystem, None)
-    last = 0
-    written = b""
-    for step in reader.walk(reader.routes.find(head, 1 << 62), judge=False):
-        last = max(last, step.after.lsn)
-        if step.found.frame.kind == FrameKind.CUT:
-            written = decode_cut(step.found.frame, segment_path(step.after.epoch, step.after.roll)).fingerprint
-    written = written or reader.routes.cut(head).fingerprint
-    if written in ours.spellings | former_spellings(config.directory, ours):
-        raise InvalidArgument("the log was written by this code: there is nothing to accept")
-    newest = next(iter(CheckpointStore(filesystem, NAME).names()), None)
-    if newest is None or newest.lsn != last:
-        at = f"the newest checkpoint is at lsn {newest.lsn}" if newest is not None else "there is no checkpoint"
-        raise InvalidArgument(
-            f"the log ends at lsn {last}, and {at}: only the code that wrote the messages between can run them",
-            remedy="run the old code, `deathless down` (it takes a checkpoint at the end), then adopt the new code",
-        )
-    plan.adoption.code = [*plan.adoption.code, AdoptedCode(written, last)]
-    told = what_differs(config.directory, written, ours, node_name())
-    how = f": {told}" if told else ""
-    plan.differences.append(
-        Difference(
-            f"the log was written by other code, up to lsn {last}, where a checkpoint stands{how}",
-            f"this code goes on from the state at lsn {last}; what came before can be replayed by the old code alone",
-        )
-    )
 
 
 async def carry_out(plan: Plan) -> None:

@@ -48,8 +48,8 @@ TRIES: Final = 3
 """So often files are read again that are edited while they are read."""
 REMEDY: Final = (
     "`deathless up --kept-code` goes on with the code that wrote the log; for the code that stands there now: "
-    "`deathless upgrade` while it runs; or, without a migration, `deathless up --kept-code --detach`, "
-    "`deathless down`, `deathless adopt --code`, `deathless up`"
+    "`deathless upgrade` while it runs; or `deathless up --kept-code --detach`, `deathless down`, "
+    "`deathless upgrade --offline`, `deathless up`"
 )
 
 

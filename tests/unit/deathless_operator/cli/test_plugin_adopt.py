@@ -185,23 +185,34 @@ def test_refusal_of_the_program_is_the_commands_own(kubelet: Kubelet, capsys: py
     assert "--restored" in kubelet.ran[0]["containers"][0]["command"]
 
 
-def test_code_that_was_adopted_is_noted_for_the_operator(kubelet: Kubelet) -> None:
+def test_code_is_upgraded_to_and_not_adopted(kubelet: Kubelet, capsys: pytest.CaptureFixture[str]) -> None:
+    suspend(kubelet.server)
+    assert plugin.main(["adopt", "bank", "--code", "--yes"]) == 64
+    assert "`kubectl deathless upgrade --offline`" in capsys.readouterr().err
+    assert plugin.main(["upgrade", "bank", "--offline", "--go"]) == 64
+    assert plugin.main(["upgrade", "bank", "--yes"]) == 64
+    assert kubelet.ran == []
+
+
+def test_code_that_was_upgraded_to_offline_is_noted_for_the_operator(kubelet: Kubelet) -> None:
     suspend(kubelet.server, image="bank:other")
-    assert plugin.main(["adopt", "bank", "--code", "--yes"]) == 64, "nobody has looked into the image yet"
+    assert plugin.main(["upgrade", "bank", "--offline", "--yes"]) == 64, "nobody has looked into the image yet"
     told = {"exitCode": 0, "message": json.dumps({"fingerprint": "bb" * 16})}
     kubelet.server.put(
         f"{PODS}/bank-check-1",
         metadata={"labels": {"deathless.dev/service": "bank", "deathless.dev/purpose": "check"}},
         status={"phase": "Succeeded", "containerStatuses": [{"name": "check", "state": {"terminated": told}}]},
     )
-    assert plugin.main(["adopt", "bank", "--code", "--yes"]) == 0
+    assert plugin.main(["upgrade", "bank", "--offline", "--yes"]) == 0
+    command = kubelet.ran[-1]["containers"][0]["command"]
+    assert (command[:2], command[-2:]) == (["deathless", "upgrade"], ["--offline", "--yes"])
     assert kubelet.ran[-1]["containers"][0]["image"] == "bank:other"
     assert kubelet.server.objects[f"{SERVICES}/bank"]["metadata"]["annotations"] == {
         names.ADOPTED_CODE_ANNOTATION: "bb" * 16
     }
 
 
-def test_operator_takes_the_code_that_was_adopted() -> None:
+def test_operator_takes_the_code_that_was_upgraded_to_offline() -> None:
     world = running()
     world.edit(image="bank:other", upgradePolicy="Manual")
     world.settle()
@@ -214,7 +225,7 @@ def test_operator_takes_the_code_that_was_adopted() -> None:
     assert (world.status["image"], world.condition("Ready")["status"]) == ("bank:other", "True")
 
 
-def test_code_that_was_adopted_once_is_not_taken_for_what_serves_since() -> None:
+def test_code_that_was_upgraded_to_offline_once_is_not_taken_for_what_serves_since() -> None:
     world = running({"upgradePolicy": "Manual"})
     world.annotations[names.ADOPTED_CODE_ANNOTATION] = "bb" * 16  # of long ago
     world.edit(image="bank:other")

@@ -72,7 +72,7 @@ class _Check:
 
     @property
     def adopted(self) -> str:
-        """The fingerprint that `adopt --code` accepted; empty: none that counts.
+        """The fingerprint that `upgrade --offline` took; empty: none that counts.
 
         The service stands still for that. Where a replica serves, the log is of what that one runs: the annotation may
         be of any time before.

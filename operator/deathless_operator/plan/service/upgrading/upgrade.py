@@ -235,7 +235,7 @@ def _held_back(asked: Asked, has_word: bool) -> str:
     if spec.suspend:
         return (
             f"{what}. It is upgraded while it runs: set spec.suspend to false, revert the change, or "
-            "`kubectl deathless adopt --code`"
+            "`kubectl deathless upgrade --offline`"
         )
     if spec.upgrade_policy == "Manual" and not has_word:
         return f"{what}. To upgrade it: {how_to_ask(asked.snapshot, to.fingerprint)}. Or revert the change"

@@ -3,21 +3,26 @@
 Started by upgrade_check, with another hash seed than its own, never by hand. The job comes on standard input, the
 outcome goes to standard output, both as msgpack; what the author's functions print goes to standard error.
 
-Guarantees: nothing is written. Does not: decide; it gives a print of each key's new state, or that state itself.
+Guarantees: nothing is written. Does not: decide; it gives a print of each key's new state, or that state itself, or
+a print of all suspended handlers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding
 from deathless.engine.log.checkpoint_store import CheckpointStore
 from deathless.execution.interface.interface import decode_interface
-from deathless.execution.migration.determinism import prints_of
+from deathless.execution.migration.determinism import PRINT_BYTES, prints_of
 from deathless.execution.migration.state import Migrator, parted
+from deathless.execution.snapshot_migration import migrate_snapshot
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.service_code.loading import load_service
 
@@ -36,13 +41,21 @@ class Job(msgspec.Struct, kw_only=True):
     limits: dict[str, int | float]
     shards: int = 1
     only: list[bytes] = []  # keys whose new entries are wanted; empty: prints of all
+    carries: bool = False  # a print of the suspended handlers is wanted, as they go on
+    seed: bytes = b""  # of the service, for that
+    shard: int = 0  # likewise
 
 
 class Outcome(msgspec.Struct, kw_only=True):
     """What came of it."""
 
-    prints: bytes = b""  # of all keys, ascending
+    prints: bytes = b""  # of all keys, ascending; or of the suspended handlers, one
     entries: dict[bytes, bytes] = {}
+
+
+def print_of(suspended: Sequence[bytes]) -> bytes:
+    """Give a hash of suspended handlers."""
+    return hashlib.blake2b(msgspec.msgpack.encode(suspended), digest_size=PRINT_BYTES).digest()
 
 
 def run(job: Job) -> Outcome:
@@ -50,6 +63,17 @@ def run(job: Job) -> Outcome:
     service = load_service(job.target, job.folder, name=job.name)
     snapshot = CheckpointStore(RealFileSystem(job.directory), "tool").load_at(job.lsn, job.chain)
     assert snapshot is not None, "the caller has read it"
+    if job.carries:
+        found = migrate_snapshot(
+            snapshot,
+            service,
+            decode_interface(job.before),
+            limits=msgspec.convert(job.limits, Limits),
+            seed=job.seed,
+            time_us=job.time_us,
+            sharding=Sharding(shard=job.shard, shards=job.shards),
+        )
+        return Outcome(prints=print_of(found.snapshot.invocations))
     keys, items, _ = parted(snapshot.state)
     migrator = Migrator(
         service,

@@ -4,9 +4,11 @@
     messages    those of the newest checkpoint that wait: each must have a handler that takes its arguments
     state       every key of it is migrated, twice: here with keys ascending, and in a process with another hash seed
                 with keys descending; and, where there is a way back, up and down again
+    handlers    where the code says how suspended ones are carried, those that do not fit are, twice likewise
 
-Guarantees: nothing in the directory is changed; what is found is told by name, with counts. Does not: run handlers, so
-that code which does something else with the same types is not noticed; see what came behind the checkpoint.
+Guarantees: nothing in the directory is changed; what is found is told by name, with counts. Does not: run handlers
+otherwise, so that code which does something else with the same types is not noticed; see what came behind the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ from deathless.execution.interface.way_back import way_back
 from deathless.execution.migration.determinism import PRINT_BYTES, check_way_back, differences, prints_of
 from deathless.execution.migration.messages import fit_messages, under_way_in, waiting_in
 from deathless.execution.migration.state import Migrator, parted
+from deathless.execution.snapshot_migration import migrate_snapshot
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.log_generations import newest_of_head
-from deathless.shell.operate.upgrading.migration_child import Job, Outcome
+from deathless.shell.operate.upgrading.migration_child import Job, Outcome, print_of
 from deathless.shell.operate.upgrading.way_back_check import lowered_at
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
@@ -59,6 +62,7 @@ class Checked(msgspec.Struct, kw_only=True):
     misfits: list[Misfit] = []
     notes: list[Misfit] = []
     keys: int = 0  # migrated to see
+    carried: int = 0  # suspended handlers that do not fit and go on as the code says
     lsn: int = 0  # of the newest checkpoint that was looked at; 0: there was none
     way_back: bool | None = False  # behind it, is there a way back to the code that serves now? None: this is one
 
@@ -106,6 +110,7 @@ def _both(one: Checked, other: Checked) -> Checked:
         misfits=misfits.misfits(),
         notes=notes.misfits(),
         keys=one.keys + other.keys,
+        carried=one.carried + other.carried,
         way_back=None if one.way_back is None else one.way_back and other.way_back,
         lsn=max(one.lsn, other.lsn),
     )
@@ -133,7 +138,8 @@ class _Shard:
         new = interface_of(service, self._limits)
         if new.version < before.version:
             return self._lowered(snapshot, before)
-        under_way = None if snapshot is None else under_way_in(snapshot)
+        carries = service.declared.carries(before.version)
+        under_way = None if snapshot is None else under_way_in(snapshot, carries)
         compared = compare(before, new, service.declared, under_way=under_way)
         result = Checked(
             from_version=before.version,
@@ -148,6 +154,8 @@ class _Shard:
         if snapshot is None or isinstance(service.declared.way(before.version), Gap) or before.single != new.single:
             return result
         counted = self._state(snapshot, before, result)
+        if carries and not (counted or result.misfits):
+            counted = self._carry(snapshot, before, result)
         _, waiting, noted = fit_messages(waiting_in(snapshot), service, before)
         result.misfits = merged(result.misfits, [*counted, *waiting])
         result.notes = merged(result.notes, noted)
@@ -193,18 +201,7 @@ class _Shard:
         if not migrator.hops or not any(hop.state or hop.maps or hop.key for hop in migrator.hops):
             return found  # nothing of the author's ran
         self._told("migrating once more, in another process")
-        job = Job(
-            target=self._target,
-            folder=self._folder,
-            name=service.name,
-            directory=config.directory,
-            lsn=int(snapshot.lsn),
-            chain=bytes(snapshot.chain),
-            before=encode_interface(before),
-            time_us=time_us,
-            limits=config.limits,
-            shards=config.shards,
-        )
+        job = self._job(snapshot, before)
         outcome = _in_another_process(job)
         differ = [key for key, one, other in zip(keys, prints, _cut(outcome.prints), strict=True) if one != other]
         if differ:
@@ -219,6 +216,46 @@ class _Shard:
         else:
             result.notes += self._back(snapshot, before, result)
         return found
+
+    def _job(self, snapshot: Snapshot, before: Interface) -> Job:
+        """Say what another process is to migrate."""
+        config = self._look.config
+        return Job(
+            target=self._target,
+            folder=self._folder,
+            name=self._service.name,
+            directory=config.directory,
+            lsn=int(snapshot.lsn),
+            chain=bytes(snapshot.chain),
+            before=encode_interface(before),
+            time_us=snapshot.times.time_us,
+            limits=config.limits,
+            shards=config.shards,
+        )
+
+    def _carry(self, snapshot: Snapshot, before: Interface, result: Checked) -> list[Misfit]:
+        """Meet the suspended handlers, and carry those that do not fit, here and in another process."""
+        config, time_us = self._look.config, snapshot.times.time_us
+        seed = self._look.record.seed
+        found = migrate_snapshot(
+            snapshot,
+            self._service,
+            before,
+            limits=self._limits,
+            seed=seed,
+            time_us=time_us,
+            sharding=config.sharding,
+        )
+        result.notes = merged(result.notes, found.notes)
+        result.carried += found.carried
+        if found.misfits or not found.carried:
+            return found.misfits
+        job = self._job(snapshot, before)
+        job.carries, job.seed, job.shard = True, seed, config.shard
+        if _in_another_process(job).prints == print_of(found.snapshot.invocations):
+            return []
+        what = "what carries suspended handlers gives another way to go on in another process"
+        return [Misfit("CarryNotDeterministic", "carry", what, "it may use nothing but its arguments")]
 
     def _back(self, snapshot: Snapshot, before: Interface, result: Checked) -> list[Misfit]:
         """See whether each key can go up and down again; gives notes."""

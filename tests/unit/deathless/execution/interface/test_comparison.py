@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from deathless import Context, Migration, Service, Struct
+from deathless import Context, Continue, Migration, Service, Struct, Suspended
 from deathless.base.limits import Limits
 from deathless.execution.interface.comparison import Comparison, UnderWay, Use, compare
 from deathless.execution.interface.interface import interface_of
@@ -76,6 +76,19 @@ def test_a_removed_handler_is_refused_while_something_waits_for_it_unless_that_m
     )  # fmt: skip
 
 
+def test_a_handler_that_is_carried_is_refused_only_while_messages_wait_for_it() -> None:
+    new = bank(2)
+
+    @new.carry("close", from_=1)
+    def carry(old: Suspended, account: Account) -> Continue:
+        return Continue("deposit")
+
+    waiting = UnderWay(handlers={"close": Use(1, "lsn 14")})
+    assert words(compared(bank(close=True), new, under_way=waiting)) == ["HandlerGone"]
+    found = compared(bank(close=True), new, under_way=UnderWay())
+    assert (words(found), [each.word for each in found.notes], found.compatible) == ([], ["Removed"], False)
+
+
 def test_another_kind_is_refused_while_something_waits_or_could() -> None:
     old, new = bank(waits=True), bank()
     waiting = UnderWay(handlers={"deposit": Use(3, "lsn 7")})
@@ -117,6 +130,11 @@ def test_names_that_nothing_has_are_told() -> None:
         def pay(old: Account) -> dict[str, object]:
             return {}
 
+    def carries(new: Service) -> None:
+        @new.carry("pay", from_=1)
+        def pay(old: Suspended, account: Account) -> Continue:
+            return Continue("deposit")
+
     def items(new: Service) -> None:
         @new.migrate_map("orders", from_=1)
         def order(key: str, item: str, old: int) -> int:
@@ -131,6 +149,7 @@ def test_names_that_nothing_has_are_told() -> None:
     assert with_names(accepts) == [
         "UnknownName: accepts('pay', from_=1) is for a handler that the new code does not have"
     ]
+    assert with_names(carries) == ["UnknownName: carry('pay', from_=1) is for a handler that version 1 does not have"]
     assert with_names(items) == ["UnknownName: migrate_map('orders') is for a map that no state has"]
 
 

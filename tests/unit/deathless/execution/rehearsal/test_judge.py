@@ -21,7 +21,7 @@ from tests.unit.deathless.execution.rehearsal.rehearsed import (
     clock,
 )
 
-from deathless import Context, Migration, Service
+from deathless import Context, Continue, Migration, Service, Suspended
 
 TRANSFER = {"CallsDiffer:transfer"}
 MONEY = {"ReplyDiffers:deposit", "StateDiffers:deposit"}
@@ -162,6 +162,27 @@ def test_rehearsal_may_begin_in_the_middle_with_handlers_that_wait() -> None:
     assert (found.words, found.misfits) == (set(), [])
     assert found.turns == {"approve": 1, "complete": 1, "deposit": 2}
     assert log.found(bank(digits=0)).words == MONEY
+
+
+def test_handler_that_would_be_carried_leaves_with_its_key_until_it_has_ended() -> None:
+    log = Log(bank())
+    log.call("approve", "alice")
+    log.begin_here()
+    invocation = log.recorder.invocations()[0].invocation
+    log.call("deposit", "bob", amount=5)
+    log.call("deposit", "alice", amount=5)
+    log.order("resume", invocation)
+    log.call("deposit", "alice", amount=7)
+    new = bank(2, without=("approve",))
+
+    @new.carry("approve", from_=1)
+    def carry(old: Suspended, account: Account) -> Continue:
+        return Continue("chain", links=0)
+
+    found = log.found(new)
+    assert (found.words, found.misfits) == (set(), [])
+    assert found.turns["deposit"] >= 1, "of other keys"
+    assert found.left_out == {"deposit": 1}, "it had waited for the key"
 
 
 def test_what_is_declared_is_counted_apart_and_the_rest_is_not() -> None:

@@ -259,7 +259,7 @@ def test_suspended_service_is_upgraded_once_it_runs() -> None:
     world.edit(image="bank:other")
     world.settle()
     assert (reason(world), world.size()) == ("OtherFingerprint", 0)
-    assert "adopt --code" in world.condition("UpgradeRequired")["message"], "the way without the former code"
+    assert "upgrade --offline" in world.condition("UpgradeRequired")["message"], "the way without the former code"
     world.edit(suspend=False)
     world.settle(100)
     assert world.log_code == OTHER
