@@ -28,6 +28,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument, LockUnavailable, OtherSupervisor, UpgradeRefused
 from deathless.base.lock_stores import lock_store
+from deathless.base.topics.settings import check_kept
 from deathless.codec.frames import Cut, FrameKind, Opening
 from deathless.codec.generations import Upgraded
 from deathless.codec.snapshot import Snapshot
@@ -153,6 +154,7 @@ async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str],
     if not view.head:
         raise InvalidArgument(f"{config.directory}: the log is empty: any code may start it")
     service = load_service(module, name=config.service)
+    check_kept([*service.topics], config.drivers)  # no replica would start with it
     described = describe(service, config.make_limits(), config.sharding)
     head = Head(found.reader.routes.cut(view.head), record)
     if head.is_of(config.directory, described):
