@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from bench.figures import RESULTS, Figure, Machine, Results, write_results
-from bench.groups import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, waiting
+from bench.groups import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, topics, waiting
 from bench.groups.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.kubernetes.results import Group as Measured
 from bench.kubernetes.results import write_group, write_left_out
@@ -43,6 +43,7 @@ GROUPS: Final[dict[str, Group]] = {
     "checkpoint": checkpoint.checkpoint,
     "memory": footprint.memory,
     "log-bytes": footprint.log_bytes,
+    "topics": topics.topics,
 }
 MESSAGING: Final[dict[str, Group]] = {
     "forks": messaging.forks,

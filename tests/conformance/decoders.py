@@ -118,6 +118,7 @@ ELSEWHERE: dict[str, str] = {
     "deathless_operator/plan/service/placement.py::_as_json": COPY,
     "deathless_operator/plan/service/placement.py::as_object": COPY,
     "drivers/port.py::Settings.typed": TREE,
+    "drivers/topic.py::_emitted": "`msgspec.convert` of a message that was let in; a misfit is refused by its position",
     "engine/lock/directory_lock.py::DirectoryLock._read_record": READ,
     "engine/log/overview.py::_opening": READ,
     "engine/log/overview.py::describe_segment": READ,

@@ -13,6 +13,8 @@ from bank_fake import bank
 from tests.conformance.door import Door, Feed, at, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes, yaml_bytes
 from tests.encoded import chunk_reader
+from tests.unit.deathless.topics.topic_lab import FOLDER as TOPIC_FOLDER
+from tests.unit.deathless.topics.topic_lab import file_bytes, put, spans
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
@@ -35,6 +37,7 @@ from deathless.shell.directory.identity import Identity, read_identities
 from deathless.shell.directory.members import Member, announced_in
 from deathless.shell.directory.place import read_place
 from deathless.shell.directory.service_record import ServiceCopy, Shards, read_copy, read_shards
+from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.settings_file import SettingsFile
 from deathless.shell.lock_stores.exported import Exported, read_exported
@@ -47,6 +50,9 @@ from deathless.shell.pod.pod_config import read_pod_config, read_shared_config
 from deathless.shell.service_code import code_record, interface_record
 from deathless.shell.service_code import fingerprint_report as code_check
 from deathless.shell.service_code.fingerprint import fingerprint_of
+from deathless.topics.index import SourceIndex
+from deathless.topics.keeping import lowest_hold
+from deathless.topics.source import FileName
 from deathless_operator.cluster.errors import NoCluster
 from deathless_operator.cluster.kubeconfig import from_kubeconfig
 
@@ -118,6 +124,15 @@ def sink_files(suffix: str) -> Feed:
         return sink._read_place() if suffix else sink._read_lines(0)
 
     return feed
+
+
+def topic_file(data: bytes, folder: Path) -> object:
+    """A file of rows, whose blocks a reader looks at."""
+    put(folder, FileName(1, 1, 1), data)
+    index = SourceIndex(RealFileSystem(folder), TOPIC_FOLDER)
+    index.refresh()
+    index.look_at_all()
+    return spans(index)
 
 
 FILES = [
@@ -297,6 +312,20 @@ FILES = [
         KUBECONFIG,
         yaml_bytes,
         (NoCluster,),
+    ),
+    Door(
+        "a file of a topic's rows",
+        ("topics/blocks.py::read_header", "topics/blocks.py::read_block_head"),
+        topic_file,
+        file_bytes(1, [[1, 2], [3]]),
+        packed_bytes,
+    ),
+    Door(
+        "a hold of a topic's rows",
+        ("topics/keeping.py::_read",),
+        at("source/holds/report.json", lambda path: lowest_hold(RealFileSystem(path.parents[2]), "source")),
+        b'{"position":3,"owner":"nightly","since":"today","sure":true}',
+        json_bytes,
     ),
     Door(
         "a witness in a page or file",

@@ -235,3 +235,29 @@ def test_directory_md_records_of_the_lock() -> None:
     service, holder = unpacked(golden("lock_service")), unpacked(golden("lock_holder"))
     assert service == ["bank", bytes(range(16)), 77, bytes(range(32)), 4711, "seal", False]
     assert holder == [3, "r1", bytes(range(16))]
+
+
+# ---------------------------------------------------------------- topic.md
+
+
+def test_topic_md_a_file_s_header() -> None:
+    data = golden("topic_header")
+    assert (data[:4], number(data, 4, 2), number(data, 8, 4)) == (b"DLTP", 1, len(data))
+    assert number(data, 12, 4) == zlib.crc32(data[16:], zlib.crc32(data[:12]))
+    assert data[16:32] == b"0123456789abcdef"
+    assert column(data, 32, 3, "Q") == (3, 7, 41)  # incarnation, epoch, first
+    name, schema = number(data, 60, 2), number(data, 62, 2)
+    assert (number(data, 56, 4), data[64 : 64 + name]) == (2, b"airports")
+    assert data[64 + name : 64 + name + schema] == b"flight:utf8,minutes:int64?"
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "covered"), [("topic_block", 3, (41, 44)), ("topic_block_empty", 0, (45, 45))]
+)
+def test_topic_md_blocks(name: str, rows: int, covered: tuple[int, int]) -> None:
+    data = golden(name)
+    assert (data[:4], number(data, 4, 4), column(data, 8, 2, "Q")) == (b"DLTB", rows, covered)
+    payload = data[48:]
+    assert column(data, 32, 2, "I") == (len(payload), zlib.crc32(payload))
+    assert number(data, 40, 4) == zlib.crc32(data[:40], 5)  # continued from the header's
+    assert (number(data, 24, 8) > 0) == bool(payload) == bool(rows)

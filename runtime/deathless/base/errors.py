@@ -17,7 +17,7 @@
     |  |  DeliveryGivenUp, NotUndelivered,
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard, OutcomeDiffers, ForkRefused
+    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -638,6 +638,27 @@ class ForkRefused(Invalid):
 
     code = "DL3061"
     remedy = "docs/errors/DL3061.md says what can be forked"
+
+
+class TopicRowsMissing(Invalid):
+    """A topic's files lack rows that were durable: their storage was rolled back. The topic stops until it is told."""
+
+    code = "DL3065"
+    remedy = "bring the files back, or give the rows up: `deathless topics skip`"
+
+
+class TopicGap(Invalid):
+    """Rows that a reader asked for are in no whole block of the topic's files."""
+
+    code = "DL3066"
+    remedy = "read up to `next` of `deathless topics show`; below it, bring the named files back from a backup"
+
+
+class TopicRowsDropped(Invalid):
+    """Rows that a reader asked for are below the topic's floor: they are kept no longer."""
+
+    code = "DL3067"
+    remedy = "go on at the floor, and register a hold before rows are needed"
 
 
 class DataCorrupt(DeathlessError):

@@ -240,6 +240,10 @@ class Tracing(Part, frozen=True):
     ] = 1.0
 
 
+NAMED_KINDS: Final = [name for name, kind in DRIVER_KINDS.items() if not kind.for_topics]
+"""Kinds of drivers that a manifest may name."""
+
+
 class Driver(Part, frozen=True):
     """An out-driver: what this service sends to its name reaches a database, a file or an HTTP address."""
 
@@ -248,12 +252,12 @@ class Driver(Part, frozen=True):
         Annotated[
             str,
             Meta(
-                pattern=rf"^({'|'.join(DRIVER_KINDS)}|[^:]+:[A-Za-z_][A-Za-z0-9_]*)$",
+                pattern=rf"^({'|'.join(NAMED_KINDS)}|[^:]+:[A-Za-z_][A-Za-z0-9_]*)$",
                 max_length=1024,
-                description=f"{', '.join(DRIVER_KINDS)}, or package.module:factory or path/to/file.py:factory",
+                description=f"{', '.join(NAMED_KINDS)}, or package.module:factory or path/to/file.py:factory",
             ),
         ],
-        told(f"What it writes to: {', '.join(DRIVER_KINDS)}, or a factory of sinks of your own."),
+        told(f"What it writes to: {', '.join(NAMED_KINDS)}, or a factory of sinks of your own."),
     ]
     on_refusal: Annotated[
         Literal["stop", "skip"],

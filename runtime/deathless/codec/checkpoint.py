@@ -21,6 +21,7 @@
     KEYS      count x (u64 age, 16 byte request hash, u32 key length, u32 reply length), keys, replies
     PARKED    count x (u64 lsn, u64 session, u64 seq, u32 length, u32 0), messages
     INVOCATIONS, OUTBOX, PEERS, RESULTS, UNKNOWN, UNDELIVERED, HISTORIES   see `messaging_sections`
+    GONE, CHANGED   see `checkpoint_ahead`; in files whose state was written ahead
     END       16 byte state digest, 16 byte file digest
 
 Types never fall along the file and nothing follows END. An unknown section is skipped, or, when critical, refused.
@@ -30,7 +31,8 @@ many items as fit in 1 MiB of key and value bytes, at least one. So the groups d
     state digest = BLAKE2b-128(payloads of all STATE sections)
     file digest  = BLAKE2b-128(every byte before END's header but the payloads of STATE)
 
-cover each byte once and cost no more than reading the disk does.
+cover each byte once and cost no more than reading the disk does. Where GONE or CHANGED stand, the state digest is that
+of these 16 bytes and of their payloads.
 
 Guarantees: what `decode` gives was written as it is; one changed, missing or added byte is found and its section and
 offset named; memory beyond the snapshot is a few groups. Does not: read files, say whether the checkpoint is on the
@@ -82,6 +84,9 @@ Read = Callable[[int, int], bytes]
 """(offset, size) -> bytes of the file from `offset`; fewer than `size` only at its end."""
 
 
+OVERLAY: Final = frozenset({Section.GONE, Section.CHANGED})
+"""Sections that say what is other than in STATE."""
+
 PASSED_OVER: Final = frozenset({Section.HISTORIES})
 """Sections that a reader who does not know them may leave out."""
 
@@ -90,7 +95,7 @@ KNOWN: Final = frozenset(Section)
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class Cut:
     """A section as read: checked by CRC."""
 
     kind: int
@@ -115,8 +120,11 @@ def _corrupt(kind: int, offset: int, what: str) -> CorruptCheckpoint:
 # ---------------------------------------------------------------- writing
 
 
-def _groups(state: Mapping[bytes, bytes]) -> Iterator[tuple[int, bytes]]:
-    """Give (count, payload) of each STATE section. No loop of ours is per item: a million items take a second."""
+def groups(state: Mapping[bytes, bytes]) -> Iterator[tuple[int, bytes]]:
+    """Give (count, payload) of each STATE section, or of each CHANGED one.
+
+    No loop of ours is per item: a million items take a second.
+    """
     ordered = sorted(state)
     for at in range(0, len(ordered), GROUP_ITEMS):
         keys = ordered[at : at + GROUP_ITEMS]
@@ -194,8 +202,14 @@ def file_header(version: int = FORMAT_VERSION, algorithm: int = CHECKSUM_CRC32) 
 def _payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
     """Give (type, count, payload) of every section but END, in the order of the file."""
     yield Section.HEAD, 1, snapshot.head().encode()
+    for count, payload in groups(snapshot.state):
+        yield Section.STATE, count, payload
+    yield from payloads_behind_state(snapshot)
+
+
+def payloads_behind_state(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
+    """Give (type, count, payload) of every section from SESSIONS on but END, in the order of the file."""
     columns = (
-        (Section.STATE, _groups(snapshot.state)),
         (Section.SESSIONS, _session_sections(snapshot.sessions)),
         (Section.REPLIES, _reply_sections(snapshot.sessions)),
         (Section.KEYS, _key_sections(snapshot.keys)),
@@ -235,7 +249,7 @@ def encode(snapshot: Snapshot) -> Iterator[bytes]:
 def state_digest(state: Mapping[bytes, bytes]) -> bytes:
     """Give the 16 byte digest of a state: what END carries, and what a Rebased record names (I6)."""
     digest = hashlib.blake2b(digest_size=16)
-    for _, payload in _groups(state):
+    for _, payload in groups(state):
         digest.update(payload)
     return digest.digest()
 
@@ -243,7 +257,8 @@ def state_digest(state: Mapping[bytes, bytes]) -> bytes:
 # ---------------------------------------------------------------- reading
 
 
-def _read_file_header(read: Read) -> bytes:
+def read_file_header(read: Read) -> bytes:
+    """Read the first bytes of a file. Raises: CorruptCheckpoint, NewerFormat."""
     header = read(0, FILE_HEADER.size)
     if len(header) < FILE_HEADER.size or header[:3] != MAGIC[:3]:
         raise CorruptCheckpoint("file header at offset 0: this is no checkpoint")
@@ -259,8 +274,11 @@ def _read_file_header(read: Read) -> bytes:
     return header
 
 
-def _read_section(read: Read, offset: int, index: int) -> _Cut:
-    """Read the section at `offset` and check what its header alone can show."""
+def read_section(read: Read, offset: int, index: int) -> Cut:
+    """Read the section at `offset` and check what its header alone can show.
+
+    Raises: CorruptCheckpoint, NewerFormat.
+    """
     header = read(offset, SECTION_HEADER.size)
     if len(header) < SECTION_HEADER.size:
         raise CorruptCheckpoint(f"section {index} at offset {offset}: the file ends here, without END")
@@ -276,11 +294,11 @@ def _read_section(read: Read, offset: int, index: int) -> _Cut:
         raise _corrupt(kind, offset, f"section {index} expected, this is section {found}")
     if kind not in KNOWN and flags & CRITICAL:
         raise NewerFormat(f"section {_name(kind)} at offset {offset} is critical and this version does not know it")
-    return _Cut(kind, count, payload, offset, header)
+    return Cut(kind, count, payload, offset, header)
 
 
-def _read_head_section(read: Read) -> tuple[Head, _Cut]:
-    section = _read_section(read, FILE_HEADER.size, 0)
+def _read_head_section(read: Read) -> tuple[Head, Cut]:
+    section = read_section(read, FILE_HEADER.size, 0)
     if section.kind != Section.HEAD:
         raise section.broken("HEAD expected")
     try:
@@ -289,16 +307,21 @@ def _read_head_section(read: Read) -> tuple[Head, _Cut]:
         raise section.broken(str(error)) from None
 
 
-def _sections(read: Read, first: _Cut, digests: list[bytes]) -> Iterator[_Cut]:
+def _sections(read: Read, first: Cut, digests: list[bytes]) -> Iterator[Cut]:
     """Give every section after HEAD that is known, then check END; `digests` gets the state digest."""
     state_hash = hashlib.blake2b(digest_size=16)
-    file_hash = hashlib.blake2b(_read_file_header(read), digest_size=16)
+    file_hash = hashlib.blake2b(read_file_header(read), digest_size=16)
+    overlaid: hashlib.blake2b | None = None
     section, index = first, 0
     while section.kind != Section.END:
         file_hash.update(section.header)
-        (state_hash if section.kind == Section.STATE else file_hash).update(section.payload)
+        if section.kind in OVERLAY:
+            overlaid = overlaid or hashlib.blake2b(state_hash.digest(), digest_size=16)
+            overlaid.update(section.payload)
+        else:
+            (state_hash if section.kind == Section.STATE else file_hash).update(section.payload)
         index += 1
-        following = _read_section(read, section.offset + SECTION_HEADER.size + len(section.payload), index)
+        following = read_section(read, section.offset + SECTION_HEADER.size + len(section.payload), index)
         if following.kind < section.kind or following.kind == Section.HEAD:
             raise following.broken(f"stands behind section {_name(section.kind)}")
         section = following
@@ -307,17 +330,20 @@ def _sections(read: Read, first: _Cut, digests: list[bytes]) -> Iterator[_Cut]:
     if len(section.payload) != END.size:
         raise section.broken(f"{len(section.payload)} bytes, {END.size} expected")
     for name, mine, stored in zip(
-        ("state", "file"), (state_hash.digest(), file_hash.digest()), END.unpack(section.payload), strict=True
+        ("state", "file"),
+        ((overlaid or state_hash).digest(), file_hash.digest()),
+        END.unpack(section.payload),
+        strict=True,
     ):
         if mine != stored:
             raise section.broken(f"{name} digest is wrong")
     end = section.offset + SECTION_HEADER.size + END.size
     if read(end, 1):
         raise section.broken(f"bytes follow at offset {end}")
-    digests.append(state_hash.digest())
+    digests.append((overlaid or state_hash).digest())
 
 
-def _split(section: _Cut, at: int, sizes: Sequence[int]) -> list[bytes]:
+def _split(section: Cut, at: int, sizes: Sequence[int]) -> list[bytes]:
     """Cut the blobs that begin at `at` of the payload and end with it."""
     try:
         return split(section.payload, at, sizes)
@@ -325,7 +351,7 @@ def _split(section: _Cut, at: int, sizes: Sequence[int]) -> list[bytes]:
         raise section.broken(str(error)) from None
 
 
-def _column_end(section: _Cut, width: int) -> int:
+def _column_end(section: Cut, width: int) -> int:
     """Give the end of the fixed-width columns, of `width` bytes per item."""
     end = section.count * width
     if end > len(section.payload):
@@ -333,7 +359,7 @@ def _column_end(section: _Cut, width: int) -> int:
     return end
 
 
-def _read_state(section: _Cut, state: dict[bytes, bytes], last: bytes | None) -> bytes | None:
+def _read_state(section: Cut, state: dict[bytes, bytes], last: bytes | None) -> bytes | None:
     """Add a STATE section's items; `last` is the highest key before it. Gives the highest key behind it."""
     n = section.count
     at = _column_end(section, 8)
@@ -345,7 +371,15 @@ def _read_state(section: _Cut, state: dict[bytes, bytes], last: bytes | None) ->
     return keys[-1] if keys else last
 
 
-def _read_sessions(section: _Cut, sessions: dict[int, SessionRecord]) -> None:
+def _read_gone(section: Cut, state: dict[bytes, bytes]) -> None:
+    """Take the keys of a GONE section out of what STATE gave."""
+    at = _column_end(section, 4)
+    for key in _split(section, at, struct.unpack_from(f"<{section.count}I", section.payload)):
+        if state.pop(key, None) is None:
+            raise section.broken(f"key {key[:100]!r} is not in STATE, or gone twice")
+
+
+def _read_sessions(section: Cut, sessions: dict[int, SessionRecord]) -> None:
     if len(section.payload) != section.count * SESSION.size:
         raise section.broken("count and payload disagree")
     for session_id, next_seq, acked, last_us, nonce in SESSION.iter_unpack(section.payload):
@@ -354,7 +388,7 @@ def _read_sessions(section: _Cut, sessions: dict[int, SessionRecord]) -> None:
         sessions[session_id] = SessionRecord(session_id, next_seq, acked, last_us, nonce, {})
 
 
-def _read_replies(section: _Cut, sessions: dict[int, SessionRecord]) -> None:
+def _read_replies(section: Cut, sessions: dict[int, SessionRecord]) -> None:
     n = section.count
     at = _column_end(section, 20)
     columns = struct.unpack_from(f"<{2 * n}Q{n}I", section.payload)
@@ -366,7 +400,7 @@ def _read_replies(section: _Cut, sessions: dict[int, SessionRecord]) -> None:
         session.replies[seq] = reply
 
 
-def _read_keys(section: _Cut, keys: list[KeyRecord]) -> None:
+def _read_keys(section: Cut, keys: list[KeyRecord]) -> None:
     n = section.count
     at = _column_end(section, KEY.size)
     rows = list(KEY.iter_unpack(section.payload[:at]))
@@ -377,7 +411,7 @@ def _read_keys(section: _Cut, keys: list[KeyRecord]) -> None:
     )
 
 
-def _read_parked(section: _Cut, parked: list[ParkedRecord]) -> None:
+def _read_parked(section: Cut, parked: list[ParkedRecord]) -> None:
     at = _column_end(section, PARKED.size)
     rows = list(PARKED.iter_unpack(section.payload[:at]))
     items = _split(section, at, [row[3] for row in rows])
@@ -386,7 +420,7 @@ def _read_parked(section: _Cut, parked: list[ParkedRecord]) -> None:
     )
 
 
-def _read_messaging(section: _Cut, reader: messaging_sections.Reader) -> None:
+def _read_messaging(section: Cut, reader: messaging_sections.Reader) -> None:
     try:
         reader.read(section.kind, section.count, section.payload)
     except ValueError as error:  # also a name that is no UTF-8
@@ -395,7 +429,7 @@ def _read_messaging(section: _Cut, reader: messaging_sections.Reader) -> None:
 
 def read_head(read: Read) -> Head:
     """Read what a checkpoint says of itself, and nothing behind it. Raises: CorruptCheckpoint, NewerFormat."""
-    _read_file_header(read)
+    read_file_header(read)
     return _read_head_section(read)[0]
 
 
@@ -405,11 +439,15 @@ def verify(read: Read) -> tuple[Head, bytes]:
     Returns: (head, state digest). Raises: CorruptCheckpoint, NewerFormat, as `decode`; but columns inside sections
     are not taken apart (they have a checksum and two digests).
     """
-    _read_file_header(read)
+    read_file_header(read)
     head, first = _read_head_section(read)
     digests: list[bytes] = []
-    items = sum(section.count for section in _sections(read, first, digests) if section.kind == Section.STATE)
-    if items != head.state_keys:
+    counted: dict[int, int] = {}
+    for section in _sections(read, first, digests):
+        counted[section.kind] = counted.get(section.kind, 0) + section.count
+    items = counted.get(Section.STATE, 0)
+    # Which of those that changed are new only the keys themselves say.
+    if items != head.state_keys and not counted.keys() & OVERLAY:
         raise first.broken(f"{head.state_keys} keys promised, {items} found")
     return head, digests[0]
 
@@ -423,7 +461,7 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
 
     Raises: CorruptCheckpoint naming section and offset: an older one is used. NewerFormat: stop.
     """
-    _read_file_header(read)
+    read_file_header(read)
     head, first = _read_head_section(read)
     state: dict[bytes, bytes] = {}
     sessions: dict[int, SessionRecord] = {}
@@ -432,10 +470,16 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
     digests: list[bytes] = []
     messaging = messaging_sections.Reader(loader)
     last: bytes | None = None
+    changed: dict[bytes, bytes] = {}
+    last_changed: bytes | None = None
     for section in _sections(read, first, digests):
         match section.kind:
             case Section.STATE:
                 last = _read_state(section, state, last)
+            case Section.GONE:
+                _read_gone(section, state)
+            case Section.CHANGED:
+                last_changed = _read_state(section, changed, last_changed)
             case Section.SESSIONS:
                 _read_sessions(section, sessions)
             case Section.REPLIES:
@@ -446,6 +490,8 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
                 _read_parked(section, parked)
             case _:
                 _read_messaging(section, messaging)
+    if changed:
+        state = dict(sorted({**state, **changed}.items()))
     if len(state) != head.state_keys:
         raise first.broken(f"{head.state_keys} keys promised, {len(state)} found")
     try:

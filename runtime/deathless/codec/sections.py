@@ -18,7 +18,8 @@ GROUP_BYTES: Final = 1 << 20  # of the items of one section; for STATE part of t
 class Section(enum.IntEnum):
     """Type of a section; each of them is written and read, and others are passed over or, when critical, refused.
 
-    16 to 23 belong to messaging and stand only in files of services that use it.
+    16 to 23 belong to messaging and stand only in files of services that use it; 24 and 25 in files whose state was
+    written ahead.
     """
 
     HEAD = 1
@@ -34,6 +35,8 @@ class Section(enum.IntEnum):
     UNKNOWN = 21
     UNDELIVERED = 22
     HISTORIES = 23  # not critical: a reader that does not know them compares no histories
+    GONE = 24  # keys of STATE that are no more
+    CHANGED = 25  # entries that are new, or other ones than in STATE
     END = 255
 
 

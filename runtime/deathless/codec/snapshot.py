@@ -7,7 +7,7 @@ restore, `checkpoint` when it reads). Imports base only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -149,6 +149,24 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
         return Times(self.time_us, self.elapsed_us, self.age_us, self.wall_us)
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A checkpoint whose state was written before its place on the chain was known (`codec.checkpoint_ahead`)."""
+
+    end: int  # of what is written, bytes
+    sections: int  # up to there, HEAD included
+    keys: int  # in STATE
+    digest: bytes  # of the payloads of STATE
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What is other than in a state that was written ahead."""
+
+    begun: Begun
+    changed: Mapping[bytes, bytes]  # entries that are new or other ones
+    gone: Collection[bytes]  # keys that are no more
+
+
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
     """All of a shard right behind message `lsn`, a function of the log's prefix."""
@@ -175,6 +193,7 @@ class Snapshot:
     undelivered: list[UndeliveredRecord] = field(default_factory=list)  # the oldest first
     generation: Generation = FIRST
     state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
+    since: Since | None = None  # `state` was written ahead but for this; None: it was not
 
     def head(self) -> Head:
         """Give the record of HEAD."""

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from deathless.base.backoff import next_pause
-from deathless.base.errors import DeathlessError, DeliveryRefused, Deposed, Internal, SinkUnavailable
+from deathless.base.errors import DeathlessError, DeliveryRefused, Deposed, Internal, Invalid, SinkUnavailable
 from deathless.codec.wire import error_reply
 from deathless.drivers.key_queues import ASKED_MAX_S
 from deathless.drivers.port import Answer, Delivery, Sink, Source
@@ -78,7 +78,7 @@ class Session(SourceLink):
             except Deposed as error:
                 self._fail(error)
                 return
-            except DeliveryRefused as error:
+            except Invalid as error:  # DeliveryRefused, and what an operator must put right
                 await self._rest(error, REFUSED_MAX_S)
             except SinkUnavailable as error:
                 await self._rest(error, AGAIN_MAX_S)

@@ -17,7 +17,7 @@ files; bring a parked message to fit (it is told when it is run again). Imports 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ import msgspec
 
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
+from deathless.codec.map_entries import PREFIX
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.changes import Gap
 from deathless.execution.author.service import Service
@@ -58,8 +59,10 @@ class Migrated:
 
     Attributes:
         snapshot: what the new code goes on with, at the same place; only where there are no misfits.
+        changed: of its state what was migrated now, and not ahead.
         compatible: states are as they were, and no handler is carried.
         keys: that were migrated, or stayed.
+        maps: states of the new code have maps.
         carried: suspended handlers that go on as their author says.
     """
 
@@ -68,10 +71,46 @@ class Migrated:
     notes: list[Misfit]
     compatible: bool
     keys: int
+    changed: Mapping[bytes, bytes] = dataclasses.field(default_factory=dict)
+    maps: bool = False
     carried: int = 0
 
+    @property
+    def has_maps(self) -> bool:
+        """Does the state have items of maps, or states that have maps?"""
+        return self.maps or any(key.startswith(PREFIX) for key in self.snapshot.state)
 
-def migrate_snapshot(
+
+class Ahead:
+    """States that were migrated ahead of the cut: the rest of a state of which only what changed is migrated then.
+
+    Args:
+        entries: that came of a checkpoint; taken over, and changed here.
+    """
+
+    def __init__(self, entries: dict[bytes, bytes]) -> None:
+        self.entries = entries
+        self._was: dict[bytes, bytes | None] = {}  # of entries that were overlaid; None: there was none
+
+    def overlaid(self, changed: Mapping[bytes, bytes], gone: Collection[bytes]) -> dict[bytes, bytes]:
+        """Give all entries, with these in place of those; what was overlaid before is as it was first.
+
+        What is given is good until the next call.
+        """
+        entries = self.entries
+        for key, value in self._was.items():
+            if value is None:
+                del entries[key]
+            else:
+                entries[key] = value
+        self._was = {key: entries.get(key) for key in (*changed, *gone)}
+        entries.update(changed)
+        for key in gone:
+            del entries[key]
+        return entries
+
+
+def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its name
     snapshot: Snapshot,
     service: Service,
     before: Interface,
@@ -82,6 +121,8 @@ def migrate_snapshot(
     upgrade: bytes = b"",
     sharding: Sharding | None = None,
     lowered: bool = False,
+    ahead: Ahead | None = None,
+    gone: Collection[bytes] = (),
 ) -> Migrated:
     """Migrate all of a checkpoint.
 
@@ -96,6 +137,8 @@ def migrate_snapshot(
         sharding: which shard this is; None: of a service of one.
         lowered: it was lowered to this version by the code of `before`, which is later: it is in this code's shapes, or
             what is not is a misfit.
+        ahead: the rest of the state, migrated by the same arguments before; None: the checkpoint holds all of it.
+        gone: keys of that which are no more.
 
     Raises: CorruptCheckpoint.
     """
@@ -126,6 +169,9 @@ def migrate_snapshot(
         misfits = [msgspec.structs.replace(each, remedy=remedy) for each in misfits]
     if misfits:
         return _refused(snapshot, compared, misfits)
+    changed = state
+    if ahead is not None:
+        state = ahead.overlaid(changed, gone)
     waiting = waiting_in(snapshot)
     fitted, unfit, noted = fit_messages(waiting, service, before)
     moved = Tally("message")
@@ -134,7 +180,8 @@ def migrate_snapshot(
         if now is not None and ours and (now.method, now.arguments) != (was.method, was.arguments):
             what = f"a message of the service to itself calls {was.method} as it was"
             moved.add("MessageOnItsWay", was.method, what, "ask again: it is on its way for a moment only", was.place)
-    found = meet(service, limits, seed, state, snapshot.invocations, sharding=sharding, translation=translation)
+    held = state if snapshot.invocations else {}  # nobody looks at it where nobody waits
+    found = meet(service, limits, seed, held, snapshot.invocations, sharding=sharding, translation=translation)
     notes += _of_carried(found.examination)
     told = {was.place for was, now in zip(waiting, fitted, strict=True) if now is None}
     handlers = [*_of_handlers(found.examination, told), *_of_results(found.examination, service, before)]
@@ -144,6 +191,8 @@ def migrate_snapshot(
         handlers.append(Misfit("InFlightMaps", service.state.__name__, what, "let them end first"))
     return Migrated(
         snapshot=dataclasses.replace(snapshot, state=state, invocations=found.suspended),
+        changed=changed,
+        maps=bool(map_types(service.state)),
         misfits=merged([], [*unfit, *moved.misfits(), *handlers]),
         notes=merged(notes, noted),
         compatible=compared.compatible and not runs and not found.examination.carried,

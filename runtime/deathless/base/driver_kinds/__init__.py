@@ -7,6 +7,7 @@ accept its name as `drivers[].kind`, and lets the driver's process and `deathles
     files         nothing          batches
     postgresql    [postgresql]     batches
     webhook       [webhook]        each message by itself
+    topic         [topics]         batches; made of spec.topics, and no kind that spec.drivers may name
 
 A factory is named by text, `module:function`, so that nobody loads a driver that they do not use; `drivers.port` says
 what it is given and what it makes. All drivers are outgoing: they deliver what a service sends to their names.
@@ -28,6 +29,7 @@ class DriverKind:
     factory: str  # `module:function`, see drivers.port.Factory
     extra: str = ""  # it needs `pip install deathless[extra]`; empty: nothing more
     by_message: bool = False  # it delivers each message by itself (drivers.port.KeyedSink)
+    for_topics: bool = False  # it is made of spec.topics: drivers[].kind of a manifest can't name it
 
 
 DRIVER_KINDS: Final[dict[str, DriverKind]] = {}
@@ -44,3 +46,4 @@ def register(kind: DriverKind) -> None:
 register(DriverKind(name="files", factory="deathless.drivers.files:sink"))
 register(DriverKind(name="postgresql", factory="deathless.drivers.postgresql:sink", extra="postgresql"))
 register(DriverKind(name="webhook", factory="deathless.drivers.webhook:sink", extra="webhook", by_message=True))
+register(DriverKind(name="topic", factory="deathless.drivers.topic:sink", extra="topics", for_topics=True))

@@ -10,7 +10,8 @@ The steps of one checkpoint (design 0003, "Checkpoints"):
     pruned       older than what the primary needs: marks first, then the file, so that a mark never stands for a
                  file that it was not made for
 
-A checkpoint of one (lsn, chain) is written once; who comes second uses the first one's file.
+A checkpoint of one (lsn, chain) is written once; who comes second uses the first one's file. The first one of a
+generation may be begun ahead (`begin_first`): its state stands under a temporary name, and `write_first` finishes it.
 
 Guarantees: a name in `names` was linked after its bytes were synced; `load` gives what was written, or
 CorruptCheckpoint. Does not: know the chain (the caller compares lsn and chain hash of the head), decide when to
@@ -20,14 +21,15 @@ write, or speak with other replicas. May import codec and base.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from deathless.base.errors import CorruptCheckpoint, OutOfSpace
 from deathless.base.ids import ChainHash, Lsn
 from deathless.base.storage import Use, waits
 from deathless.codec import checkpoint as codec
-from deathless.codec.snapshot import Head, Snapshot
+from deathless.codec import checkpoint_ahead as ahead
+from deathless.codec.snapshot import Begun, Head, Since, Snapshot
 from deathless.engine.log.spare import is_full
 from deathless.engine.ports import FileSystem, Handle
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -104,6 +106,7 @@ class CheckpointStore:
         self._make_room = make_room
         self._safeguards = safeguards
         self._temporary = f"{CHECKPOINT_FOLDER}/t.{replica}"
+        self._begun = f"{self._temporary}.begun"
 
     def clear(self, replica: str) -> None:
         """Take away what processes of this replica that are gone left half-written; one that lives writes another."""
@@ -137,14 +140,71 @@ class CheckpointStore:
         self._sync_folder()
         return name
 
+    def begin_first(self, state: Mapping[bytes, bytes]) -> Begun:
+        """Write a state of which a generation's first checkpoint is to be made, and read it back; durable.
+
+        One that was begun before is given up.
+        Raises: CorruptCheckpoint where it does not read back; OSError. Nothing is left behind then.
+        """
+        self._fs.make_folder(CHECKPOINT_FOLDER)
+        try:
+            end = self._write_file(self._begun, ahead.begin(state))
+            with self._opened(self._begun) as read:
+                return ahead.read_begun(read, end)
+        except (CorruptCheckpoint, OSError):
+            self.drop_begun()
+            raise
+
+    def drop_begun(self) -> None:
+        """Give up what was begun, if anything was. Raises: OSError."""
+        self._unlink(self._begun)
+
     def write_first(self, snapshot: Snapshot) -> None:
         """Write the checkpoint that a generation of the code begins with, and read it back. It needs no mark.
 
+        Where its state was written ahead, that file is finished; where that can't be, the whole is written.
         Raises: as `write` and `verify`.
         """
+        if snapshot.since is not None:
+            try:
+                self._finish(snapshot, snapshot.since)
+            except (CorruptCheckpoint, OSError):
+                self.drop_begun()
+            else:
+                return
         name = self.write(snapshot)
         if self._safeguards.verify_first_checkpoint:
             self.read_back(name)
+
+    def _finish(self, snapshot: Snapshot, since: Since) -> None:
+        """Finish the file that was begun, read back what is added, and link it; durable.
+
+        Raises: CorruptCheckpoint, FileNotFoundError: it is not what was begun. OSError.
+        """
+        handle = self._fs.open(self._begun, write=True)
+        try:
+            if self._fs.size(handle) < since.begun.end:
+                raise CorruptCheckpoint(f"{self._begun} is shorter than when it was begun")
+            head, chunks = ahead.finish(self._read_of(handle), snapshot, since)
+            self._fs.truncate(handle, since.begun.end)  # an attempt before this may have come as far as the end
+            self._fs.write(handle, ahead.HEAD_AT, head)
+            offset = since.begun.end
+            for chunk in chunks:
+                self._fs.write(handle, offset, chunk)
+                offset += len(chunk)
+            if self._safeguards.sync_checkpoint:
+                self._fs.sync(handle)
+        finally:
+            self._fs.close(handle)
+        name = checkpoint_name(snapshot.lsn, snapshot.chain)
+        if self._safeguards.verify_first_checkpoint:
+            with self._opened(self._begun) as read:
+                found = ahead.verify_finished(read, since.begun)
+            self._check_name(name, found.lsn, found.chain)
+        with contextlib.suppress(FileExistsError):
+            self._fs.link(self._begun, f"{CHECKPOINT_FOLDER}/{name}")
+        self._unlink(self._begun)
+        self._sync_folder()
 
     def names(self, *, announced_only: bool = True) -> list[CheckpointName]:
         """The checkpoints that a listing shows, newest first. A hint: one that is missing costs only time."""
@@ -267,17 +327,22 @@ class CheckpointStore:
             self._sync_folder()
 
     def _write_temporary(self, snapshot: Snapshot) -> None:
-        self._unlink(self._temporary)
-        handle = self._fs.create(self._temporary)
+        self._write_file(self._temporary, self._encode(snapshot))
+
+    def _write_file(self, path: str, chunks: Iterator[bytes]) -> int:
+        """Write a file anew, durably; gives its length."""
+        self._unlink(path)
+        handle = self._fs.create(path)
+        offset = 0
         try:
-            offset = 0
-            for chunk in self._encode(snapshot):
+            for chunk in chunks:
                 self._fs.write(handle, offset, chunk)
                 offset += len(chunk)
             if self._safeguards.sync_checkpoint:
                 self._fs.sync(handle)
         finally:
             self._fs.close(handle)
+        return offset
 
     def _retry_with_room(self, snapshot: Snapshot, error: OSError) -> None:
         self._unlink(self._temporary)
@@ -297,9 +362,12 @@ class CheckpointStore:
             self._fs.link(f"{CHECKPOINT_FOLDER}/{name}", f"{CHECKPOINT_FOLDER}/{name}{mark}")
         self._sync_folder()
 
+    def _reader(self, name: str) -> contextlib.AbstractContextManager[codec.Read]:
+        return self._opened(f"{CHECKPOINT_FOLDER}/{name}")
+
     @contextlib.contextmanager
-    def _reader(self, name: str) -> Iterator[codec.Read]:
-        handle = self._fs.open(f"{CHECKPOINT_FOLDER}/{name}")
+    def _opened(self, path: str) -> Iterator[codec.Read]:
+        handle = self._fs.open(path)
         try:
             yield self._read_of(handle)
         finally:

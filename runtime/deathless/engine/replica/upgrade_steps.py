@@ -14,6 +14,7 @@ checkpoint does. Does not: know how the former code runs, or how a state is migr
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -157,12 +158,16 @@ class UpgradeSteps:
             else:
                 complete(ev.Migrated(frame.last_lsn))
 
+        def snapshot() -> Snapshot:
+            # The record changes no state, so what was written ahead is still the rest of it.
+            return dataclasses.replace(self._engine.snapshot(), since=answer.since)
+
         write = self._engine.outside.checkpoints.write_first
         if not self._safeguards.checkpoint_before_head:
             written("")
-            write(self._engine.snapshot, lambda _: None)
+            write(snapshot, lambda _: None)
             return
-        write(self._engine.snapshot, written)
+        write(snapshot, written)
 
     def _run_record(self, epoch: int, snapshot: Snapshot) -> Frame:
         """Restore what was made, and have the new code run the record; gives its frame."""

@@ -1,8 +1,13 @@
 """The former code, as the worker of an upgrader has it: a process of its own, told of every confirmed frame.
 
-    start -> BEGIN;  restore, apply -> RESTORE, APPLY (buffered, never waited for);  migrated -> GIVE -> GIVEN
-                                                       -> a thread reads what was given, and migrates it -> done
+    start -> BEGIN;  restore, apply -> RESTORE, APPLY (buffered, never waited for)
+    tried    -> GIVE -> GIVEN -> a thread reads what was given, and migrates it -> the states are written ahead -> done
+    migrated -> GIVE_CHANGES -> GIVEN_CHANGES -> the same thread migrates what changed since -> done
+                            without a trial before: GIVE -> GIVEN, and all is migrated then
                             where it goes back to an older version: BACK -> LOWERED, and the same
+
+So nobody waits at the cut for what does not change between trial and cut. States with maps are migrated at the cut, all
+of them.
 
 The thread is there so that heartbeats go on while a large state is migrated: functions of the author run in it that are
 pure, and nothing of the engine.
@@ -17,9 +22,9 @@ import asyncio
 import dataclasses
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -27,19 +32,21 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
 from deathless.codec import checkpoint
 from deathless.codec.frames import Frame
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.replica.failures import as_ours
 from deathless.execution.interface.misfit import Misfit
-from deathless.execution.snapshot_migration import Migrated
+from deathless.execution.snapshot_migration import Ahead, Migrated
 from deathless.shell.upgrade.former_link import FormerLink
 from deathless.shell.upgrade.migration import told
 from deathless.shell.upgrade.packets import (
+    GIVES_CHANGES,
     PLACE,
     Back,
     Begin,
+    ChangesGiven,
     Failed,
     Kind,
     LoweredThere,
@@ -51,10 +58,26 @@ from deathless.shell.upgrade.packets import (
 WAITING_BYTES_MAX: Final = 1 << 30
 """So much may wait for the former code, in this process's memory: it falls behind while it writes its state out."""
 
-Look = Callable[[Snapshot], Migrated]
-"""Says what can be made of all that the former code holds. Raises: DeathlessError."""
+WriteAhead = Callable[[Mapping[bytes, bytes], Callable[[Begun | None], None]], None]
+"""Begins the first checkpoint with these states; told None where that can't be."""
+
+
+class Look(Protocol):
+    """Says what can be made of what the former code holds (see `migrate_snapshot`)."""
+
+    def __call__(self, snapshot: Snapshot, ahead: Ahead | None = None, gone: Collection[bytes] = (), /) -> Migrated:
+        """Raises: DeathlessError."""
+        ...
+
 
 Answer = Migrated | DeathlessError
+
+
+class _Waiting(NamedTuple):
+    """Who asked for its state."""
+
+    done: Callable[[Answer], None]
+    cut: bool  # it is for good: nothing is prepared any more
 
 
 class FormerProcess(asyncio.Protocol):
@@ -90,8 +113,12 @@ class FormerProcess(asyncio.Protocol):
         self._back = back
         self._transport: asyncio.Transport | None = None
         self._reader = Reader()
-        self._waiting: deque[Callable[[Answer], None]] = deque()  # for what was asked for, in order
+        self._waiting: deque[_Waiting] = deque()  # for what was asked for, in order
         self._taking: asyncio.Task[None] | None = None  # of what was given; it lives only while somebody holds it
+
+        self.write_ahead: WriteAhead | None = None  # set by who can
+        self._ahead: Ahead | None = None  # what came of its states when it was tried
+        self._begun: Begun | None = None  # that was written of these
 
     async def start(self) -> None:
         """Have the process. Raises: UpgradeCalledOff where there can be none."""
@@ -136,21 +163,31 @@ class FormerProcess(asyncio.Protocol):
             else:
                 done(answer.snapshot)
 
-        self.tried(answered)
+        self._wait(_Waiting(answered, cut=True))
 
     def tried(self, done: Callable[[Answer], None]) -> None:
-        """Say what would come of the upgrade now: `done` with that, or with why it can't be said."""
+        """Say what would come of the upgrade now: `done` with that, or with why it can't be said.
+
+        The cut is prepared by it.
+        """
+        self._wait(_Waiting(done, cut=False))
+
+    def _wait(self, waiting: _Waiting) -> None:
         if self.problem is not None:
-            done(self.problem)
+            waiting.done(self.problem)
             return
-        self._waiting.append(done)
+        self._waiting.append(waiting)
         if len(self._waiting) == 1:
             self._ask()
 
     def _ask(self) -> None:
         """Have it give what it holds."""
-        if self._back is None:
-            self._send(Kind.GIVE, str(self._path).encode())
+        path = str(self._path).encode()
+        if self._back is None and self._ahead is not None and self._waiting[0].cut:
+            self._send(Kind.GIVE_CHANGES, path)
+        elif self._back is None:
+            self._ahead = self._begun = None
+            self._send(Kind.GIVE, path)
         else:
             back = msgspec.structs.replace(self._back, path=str(self._path))
             self._send(Kind.BACK, msgspec.msgpack.encode(back))
@@ -179,10 +216,14 @@ class FormerProcess(asyncio.Protocol):
         if kind == Kind.STANDS:
             self.stands = int.from_bytes(body, "little")
         elif kind == Kind.GIVEN:
-            self._taking = asyncio.get_running_loop().create_task(self._take(None))
+            gives_changes = body[PLACE.size :] == GIVES_CHANGES
+            self._take(self._look, prepare=gives_changes and not self._waiting[0].cut)
+        elif kind == Kind.GIVEN_CHANGES:
+            gone = read_msgpack(body, ChangesGiven).gone
+            self._take(lambda given: self._look_at_changes(given, gone))
         elif kind == Kind.LOWERED:
             lowered = read_msgpack(body, LoweredThere)
-            self._taking = asyncio.get_running_loop().create_task(self._take(lowered))
+            self._take(lambda given: self._look_at_lowered(given, lowered))
         elif kind == Kind.FAILED:
             failed = read_msgpack(body, Failed)
             self._fail(_failure(failed))
@@ -207,16 +248,22 @@ class FormerProcess(asyncio.Protocol):
 
     def _finish(self, answer: Answer) -> None:
         if self._waiting:
-            self._waiting.popleft()(answer)
+            self._waiting.popleft().done(answer)
         if self.problem is not None:
             while self._waiting:
-                self._waiting.popleft()(self.problem)
+                self._waiting.popleft().done(self.problem)
         elif self._waiting:
             self._ask()
 
-    async def _take(self, lowered: LoweredThere | None) -> None:
+    def _take(self, look: Callable[[Snapshot], Migrated], *, prepare: bool = False) -> None:
+        self._taking = asyncio.get_running_loop().create_task(self._taken(look, prepare=prepare))
+
+    async def _taken(self, look: Callable[[Snapshot], Migrated], *, prepare: bool) -> None:
         try:
-            self._finish(await asyncio.to_thread(self._make, lowered))
+            made = await asyncio.to_thread(lambda: look(self._read()))
+            if prepare and not made.misfits:
+                await self._prepare(made)
+            self._finish(made)
         except DeathlessError as error:
             self._finish(error)
         except OSError as error:
@@ -224,7 +271,7 @@ class FormerProcess(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  who waits is answered, whatever it was (memory, a bug)
             self._finish(UpgradeCalledOff(f"what the former code gave can't be migrated: {as_ours(error, 'upgrade')}"))
 
-    def _make(self, lowered: LoweredThere | None) -> Migrated:
+    def _read(self) -> Snapshot:
         with self._path.open("rb") as file:
 
             def read(offset: int, size: int) -> bytes:
@@ -232,8 +279,29 @@ class FormerProcess(asyncio.Protocol):
 
             given = checkpoint.decode(read, Outbox())
         self._path.unlink(missing_ok=True)
-        if lowered is None:
-            return self._look(given)
+        return given
+
+    async def _prepare(self, made: Migrated) -> None:
+        """Keep what came of the states, and have it written, so that at the cut only what changes since is to be done.
+
+        An item of a map can't be migrated without its key, so states with maps are not kept.
+        """
+        states = made.snapshot.state
+        if made.has_maps:
+            return
+        if self.write_ahead is not None:
+            written: asyncio.Future[Begun | None] = asyncio.get_running_loop().create_future()
+            self.write_ahead(states, written.set_result)
+            self._begun = await written
+        self._ahead = Ahead(dict(states))
+
+    def _look_at_changes(self, given: Snapshot, gone: list[bytes]) -> Migrated:
+        made = self._look(given, self._ahead, gone)
+        if self._begun is not None and not made.misfits:
+            made.snapshot.since = Since(self._begun, made.changed, gone)
+        return made
+
+    def _look_at_lowered(self, given: Snapshot, lowered: LoweredThere) -> Migrated:
         misfits, notes = (read_msgpack(each, list[Misfit]) for each in (lowered.misfits, lowered.notes))
         if misfits:
             return Migrated(snapshot=given, misfits=misfits, notes=notes, compatible=False, keys=lowered.keys)

@@ -24,6 +24,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DeathlessError, InvalidArgument, UpgradeRequired
 from deathless.codec import checkpoint
+from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_json, read_msgpack
 from deathless.engine.log.checkpoint_store import CheckpointStore
@@ -43,9 +44,11 @@ from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.kept_code import former_spellings, node_name
 from deathless.shell.service_code.loading import load_configured
 from deathless.shell.upgrade.packets import (
+    GIVES_CHANGES,
     PLACE,
     Back,
     Begin,
+    ChangesGiven,
     Failed,
     Kind,
     LoweredThere,
@@ -82,6 +85,7 @@ class FormerCode:
         self._fingerprint = begin.fingerprint
         self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make)
         self._epoch = 0  # of the last frame
+        self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last
 
     @property
     def lsn(self) -> int:
@@ -116,7 +120,20 @@ class FormerCode:
         """
         snapshot = self._snapshot()
         _write(path, snapshot)
+        self._given = snapshot.state
         return PLACE.pack(snapshot.lsn, snapshot.chain)
+
+    def give_changes(self, path: str) -> ChangesGiven:
+        """Write what changed of the state since it was given whole, and all of the rest; as `give`.
+
+        Raises: InvalidArgument where it never was; OSError.
+        """
+        if self._given is None:
+            raise InvalidArgument("GIVE_CHANGES before GIVE")
+        snapshot = self._snapshot()
+        snapshot.state, gone = changes_between(self._given, snapshot.state)
+        _write(path, snapshot)
+        return ChangesGiven(PLACE.pack(snapshot.lsn, snapshot.chain), gone)
 
     def lower(self, back: Back) -> LoweredThere:
         """Write everything in the words of an older version, by what this code declares; as `give`.
@@ -196,7 +213,9 @@ def serve(line: Line, config: ReplicaConfig | None = None) -> None:
             elif kind == Kind.APPLY:
                 code.apply(body)
             elif kind == Kind.GIVE:
-                line.send(Kind.GIVEN, code.give(body.decode()))
+                line.send(Kind.GIVEN, code.give(body.decode()) + GIVES_CHANGES)
+            elif kind == Kind.GIVE_CHANGES:
+                line.send(Kind.GIVEN_CHANGES, msgspec.msgpack.encode(code.give_changes(body.decode())))
             elif kind == Kind.BACK:
                 line.send(Kind.LOWERED, msgspec.msgpack.encode(code.lower(read_msgpack(body, Back))))
             else:

@@ -9,6 +9,7 @@ thread does it, so that heartbeats go on).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from deathless.base.config import ReplicaConfig, UpgradeConfig
@@ -17,7 +18,7 @@ from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.service import Service
 from deathless.execution.interface.interface import encode_interface, interface_of
 from deathless.execution.interface.misfit import Misfit
-from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
+from deathless.execution.snapshot_migration import Ahead, Migrated, migrate_snapshot
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.upgrade.packets import Back
 
@@ -57,8 +58,11 @@ class Migration:
         interface = encode_interface(interface_of(self._service, self._config.make_limits()))
         return Back("", interface, self._upgrade.time_us, bytes.fromhex(self._upgrade.id))
 
-    def look(self, snapshot: Snapshot) -> Migrated:
-        """Migrate, and say what does not fit. Raises: UpgradeRefused where nobody knows what the former code was."""
+    def look(self, snapshot: Snapshot, ahead: Ahead | None = None, gone: Collection[bytes] = ()) -> Migrated:
+        """Migrate, and say what does not fit; see `migrate_snapshot`.
+
+        Raises: UpgradeRefused where nobody knows what the former code was.
+        """
         config, upgrade = self._config, self._upgrade
         before = needed(config.directory, bytes.fromhex(upgrade.from_fingerprint))
         return migrate_snapshot(
@@ -71,6 +75,8 @@ class Migration:
             upgrade=bytes.fromhex(upgrade.id),
             sharding=config.sharding,
             lowered=self._goes_back,
+            ahead=ahead,
+            gone=gone,
         )
 
 

@@ -7,11 +7,13 @@
                                        <-----  STANDS (lsn), now and then
     GIVE (a path)                      ----->  writes everything it holds there, as a checkpoint
                                        <-----  GIVEN (lsn, chain), or FAILED (code, text) at any time, and the end
+    GIVE_CHANGES (a path)              ----->  the same, of the state only what changed since it was given whole
+                                       <-----  GIVEN_CHANGES (lsn, chain, keys that are gone)
     BACK (a path, an interface, ...)   ----->  the same in the words of an older version, which is the upgrader's
                                        <-----  LOWERED (lsn, chain, what does not fit)
 
 A packet is u32 length of its body, u8 kind, body, all integers little-endian. Both ends may be of other versions of
-Deathless: what a kind has is never changed, kinds are added.
+Deathless: what a kind has is never changed, kinds are added. GIVEN ends with GIVES_CHANGES where GIVE_CHANGES is known.
 
 At a socket of the former server (former_server) 8 bytes stand before the first packet: u32 hash seed, u32 what the
 process is for (former_link.Use; 0: an upgrader).
@@ -36,6 +38,7 @@ from deathless.codec.untrusted import read_msgpack
 HEAD: Final = struct.Struct("<IB")
 PLACE: Final = struct.Struct("<Q16s")
 BODY_BYTES_MAX: Final = 1 << 30
+GIVES_CHANGES: Final = b"\1"
 
 
 class Kind(enum.IntEnum):
@@ -50,6 +53,8 @@ class Kind(enum.IntEnum):
     FAILED = 7
     BACK = 8
     LOWERED = 9
+    GIVE_CHANGES = 10
+    GIVEN_CHANGES = 11
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
@@ -84,6 +89,13 @@ class LoweredThere(msgspec.Struct, array_like=True, frozen=True):
     notes: bytes  # likewise
     keys: int
     changed: bool  # states are not as they were
+
+
+class ChangesGiven(msgspec.Struct, array_like=True, frozen=True):
+    """Body of GIVEN_CHANGES."""
+
+    place: bytes  # see PLACE
+    gone: list[bytes]  # keys that are no more
 
 
 def packet(kind: int, body: bytes = b"") -> bytes:

@@ -8,9 +8,10 @@ taken. Does not: decide when (core does).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -18,7 +19,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import Read, decode
-from deathless.codec.snapshot import Head, Snapshot
+from deathless.codec.snapshot import Begun, Head, Snapshot
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.log.own_history import counted_on_log
@@ -94,6 +95,31 @@ class Checkpoints:
             max_s=CHILD_MAX_S,
             keep=self._spool.descriptors() if self._spool is not None else (),
         )
+
+    def begin_first(self, state: Mapping[bytes, bytes], done: Callable[[Begun | None], None]) -> None:
+        """Have a child write a state of which a generation's first checkpoint is to be made; None: it could not."""
+        answer = os.memfd_create("begun")
+
+        def work() -> bool:
+            try:
+                begun = self._open(GentleFileSystem(self._directory)).begin_first(state)
+            except (DeathlessError, OSError) as error:
+                _LOG.warning("first checkpoint not begun", extra={"why": str(error)})
+                return False
+            os.pwrite(answer, msgspec.msgpack.encode(begun), 0)
+            return True
+
+        def begun(good: bool) -> None:
+            data = os.pread(answer, os.fstat(answer).st_size, 0)
+            os.close(answer)
+            done(msgspec.msgpack.decode(data, type=Begun) if good else None)
+
+        self._children.run(work, begun, max_s=CHILD_MAX_S, keep=(answer,))
+
+    def drop_begun(self) -> None:
+        """Give up what was begun; nobody needs it any more."""
+        with contextlib.suppress(OSError):  # it is taken away when this replica is started again
+            self._store.drop_begun()
 
     def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
         """See the port. In a child, so that heartbeats go on; read back through a fresh descriptor."""

@@ -255,6 +255,9 @@ class Worker:
                 spare=log.spare,
                 spool=spool,
             )
+            if upgrader is not None:
+                upgrader.former.write_ahead = self._checkpoints.begin_first
+                parts_of_log.callback(self._checkpoints.drop_begun)
             engine = self._host.engine = ReplicaEngine(
                 core=core,
                 shard=shard,

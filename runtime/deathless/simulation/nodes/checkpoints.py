@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from deathless.base.errors import DeathlessError
 from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import decode
-from deathless.codec.snapshot import Head, Snapshot
+from deathless.codec.snapshot import Begun, Head, Snapshot
 from deathless.engine.log.checkpoint_store import CheckpointStore
 from deathless.engine.log.own_history import counted_on_log
 from deathless.engine.ports import FileSystem
@@ -77,6 +77,11 @@ class Checkpoints:
             self.confirmed(self._confirmed_lsn)
 
         self._help(lambda store, _: store.write(copied), "", written)
+
+    def begin_first(self, state: dict[bytes, bytes], done: Callable[[Begun | None], None]) -> None:
+        """Have the helper write a state ahead; None: it could not."""
+        nothing: Begun | None = None
+        self._help(lambda store, _: store.begin_first(state), nothing, done)
 
     def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
         """See the port."""

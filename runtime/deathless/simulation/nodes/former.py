@@ -6,12 +6,14 @@ Guarantees: as the port's; its answer takes a while, in which anything may happe
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from deathless.base.errors import DeathlessError, UpgradeCalledOff
+from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.frames import Frame
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
 from deathless.simulation.workload.codes import LabCode, carried
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from deathless.simulation.nodes.worker_node import WorkerNode
 
 MIGRATE_MAX_S: Final = 0.05
+AHEAD_PART: Final = 0.5
+"""So many upgraders write the state ahead, at one of the first AHEAD_STEPS things that they are told of."""
+AHEAD_STEPS: Final = 4
 
 
 @dataclasses.dataclass(slots=True)
@@ -61,8 +66,17 @@ class SimFormer:
         self._shard: Shard = open_shard(
             code.definition, worker.limits, seed, sharding=host.sharding, safeguards=host.safeguards
         )
-        self.restore = self._shard.restore
         self._last: Frame | None = None  # that it was told of, where it may lose it
+        # A chance of its own: whether something is written ahead changes nothing else of a run.
+        chance = random.Random(f"{upgrade.id.hex()} {host.name} {seed.hex()}")
+        self._until_ahead = chance.randint(1, AHEAD_STEPS) if chance.random() < AHEAD_PART else 0
+        self._ahead: dict[bytes, bytes] = {}  # state that was written ahead, as the new code keeps it
+        self._begun: Begun | None = None
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """See Former."""
+        self._shard.restore(snapshot)
+        self._step()
 
     def apply(self, frame: Frame) -> None:
         """See Former."""
@@ -73,6 +87,23 @@ class SimFormer:
             self._last = frame
         else:
             self._shard.apply(frame)
+        self._step()
+
+    def _step(self) -> None:
+        """Count what it is told of; at one of these the state is written ahead, and the cut needs what changes then."""
+        self._until_ahead -= 1
+        if self._until_ahead:
+            return
+        ahead = self._carried(dict(self._shard.executor.state()))
+
+        def begun(begun: Begun | None) -> None:
+            self._ahead, self._begun = ahead, begun
+
+        self._worker.begin_first(ahead, begun)
+
+    def _carried(self, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        lower = self._worker.host.safeguards.lower_on_the_way_back
+        return carried(self._code, self._upgrade.to, state, lower=lower)
 
     def migrated(self, done: Callable[[Snapshot | DeathlessError], None]) -> None:
         """See Former."""
@@ -91,8 +122,9 @@ class SimFormer:
                 return
             if self._upgrade.hangs:
                 return
-            lower = worker.host.safeguards.lower_on_the_way_back
-            made = dataclasses.replace(held, state=carried(self._code, self._upgrade.to, held.state, lower=lower))
+            made = dataclasses.replace(held, state=self._carried(held.state))
+            if self._begun is not None:
+                made.since = Since(self._begun, *changes_between(self._ahead, made.state))
             if self._upgrade.unfit:
                 made = dataclasses.replace(made, invocations=[b"of no handler"])
             worker.answered(lambda: done(made))

@@ -24,7 +24,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.shards import Sharding
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
-from deathless.codec.snapshot import UnknownRecord
+from deathless.codec.snapshot import Begun, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
@@ -320,6 +320,10 @@ class WorkerNode:
             return upgrade
         host.code, host.upgrade = wanted.to, None
         return None
+
+    def begin_first(self, state: dict[bytes, bytes], done: Callable[[Begun | None], None]) -> None:
+        """Have a generation's first checkpoint begun with this state."""
+        self._checkpoints.begin_first(state, done)
 
     @property
     def running_code(self) -> LabCode:

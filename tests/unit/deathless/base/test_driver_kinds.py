@@ -43,6 +43,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "files": {"path": "lines"},
     "postgresql": {"dsn": "host=nowhere", "statements": {"enter": "SELECT 1"}},
     "webhook": {"url": "https://example.org"},
+    "topic": {"directory": "topics/departures"},
 }
 
 
@@ -62,7 +63,8 @@ def test_each_kind_is_accepted_has_its_extra_and_delivers_as_it_says(tmp_path: P
     assert [*DRIVER_KINDS] == [*OPTIONS]
     for name, kind in DRIVER_KINDS.items():
         assert not kind.extra or kind.extra in extras
-        assert msgspec.convert({"name": "d", "kind": name}, Driver).kind == name
+        if not kind.for_topics:
+            assert msgspec.convert({"name": "d", "kind": name}, Driver).kind == name
         sink = make_sink(DriverConfig(name="d", kind=name, options=OPTIONS[name], folder=str(tmp_path)))
         assert isinstance(sink, KeyedSink) is kind.by_message
 
@@ -70,6 +72,12 @@ def test_each_kind_is_accepted_has_its_extra_and_delivers_as_it_says(tmp_path: P
 def test_a_kind_that_was_not_registered_is_refused_with_those_there_are() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"files\|postgresql\|webhook"):
         msgspec.convert({"name": "d", "kind": "toy"}, Driver)
+
+
+def test_a_kind_that_is_made_of_topics_is_none_that_a_manifest_names() -> None:
+    assert [name for name, kind in DRIVER_KINDS.items() if kind.for_topics] == ["topic"]
+    with pytest.raises(msgspec.ValidationError, match=r"files\|postgresql\|webhook\|\["):
+        msgspec.convert({"name": "d", "kind": "topic"}, Driver)
 
 
 @pytest.mark.parametrize(("extra", "remedy"), [("toy", "pip install deathless[toy]"), ("", "")])

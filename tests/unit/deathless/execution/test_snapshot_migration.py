@@ -25,7 +25,7 @@ from deathless.execution.executor import HandlerExecutor
 from deathless.execution.interface.interface import interface_of
 from deathless.execution.invocations.journal import SuspendedHeld, SuspendedInvocation, decode_record
 from deathless.execution.invocations.misfits import IN_FLIGHT_DIFFERS
-from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
+from deathless.execution.snapshot_migration import Ahead, Migrated, migrate_snapshot
 from deathless.execution.turn.context import Context
 
 pack = msgspec.msgpack.encode
@@ -414,3 +414,10 @@ def test_meeting_changes_nothing_of_what_it_is_given() -> None:
     met = meet(shop(), LIMITS, SEED, state, suspended)
     assert (met.suspended, state) == (suspended, dict(WITH_REPLY.state))
     assert met.examination.misfits == []
+
+
+def test_what_was_overlaid_before_is_as_it_was_first() -> None:
+    ahead = Ahead({b"a": b"1", b"b": b"2", b"c": b"3"})
+    assert ahead.overlaid({b"b": b"9", b"d": b"4"}, [b"c"]) == {b"a": b"1", b"b": b"9", b"d": b"4"}
+    assert ahead.overlaid({b"a": b"7"}, []) == {b"a": b"7", b"b": b"2", b"c": b"3"}
+    assert ahead.overlaid({}, []) == {b"a": b"1", b"b": b"2", b"c": b"3"}

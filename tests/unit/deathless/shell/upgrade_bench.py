@@ -156,12 +156,12 @@ class Former:
         """Give what it is told first."""
         return Begin(msgspec.json.encode(self.former_config), SEED, self.code.fingerprint)
 
-    def frame(self, *amounts: int) -> Frame:
+    def frame(self, *amounts: int, key: bytes = b"ann") -> Frame:
         """Give the next confirmed frame: a session's beginning, or these calls."""
         if not amounts:
             runs: list[Any] = [(Run(0, 0, 0, 1), (encode_register(bytes(16)),))]
         else:
-            calls = [self._call(amount) for amount in amounts]
+            calls = [self._call(amount, key) for amount in amounts]
             runs = [(Run(1, self._seq + 1, self._seq, len(calls)), calls)]
             self._seq += len(calls)
         place = self.shard.place
@@ -171,8 +171,8 @@ class Former:
         numbers = (FrameKind.DATA, Epoch(1), Lsn(first), Lsn(0), done.count, Incarnation(1))
         return Frame(*numbers, before, ChainHash(place.chain), 0, done.payload)
 
-    def _call(self, amount: int) -> bytes:
-        return encode(Kind.CALL, method=b"add", key=b"ann", args=msgspec.msgpack.encode({"amount": amount}))
+    def _call(self, amount: int, key: bytes) -> bytes:
+        return encode(Kind.CALL, method=b"add", key=key, args=msgspec.msgpack.encode({"amount": amount}))
 
     def snapshot(self) -> Snapshot:
         """Give all that the log led to."""
@@ -188,7 +188,7 @@ class Former:
 
     def process(
         self, service: Service | None = None, *, interpreter: str = sys.executable, fingerprint: bytes = b"",
-        look: Callable[[Snapshot], Migrated] | None = None, link: FormerLink | None = None,
+        look: Callable[..., Migrated] | None = None, link: FormerLink | None = None,
     ) -> FormerProcess:  # fmt: skip
         """Give its process, which is not started yet."""
         migration = Migration(service or new_code(), self.config, self.upgrade, SEED)

@@ -13,7 +13,8 @@ from deathless.base.errors import CorruptCheckpoint, OutOfSpace
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.times import Times
 from deathless.codec import checkpoint as codec
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.checkpoint_ahead import changes_between
+from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_name, parse_checkpoint_name
 from deathless.engine.safeguards import ALL_SAFEGUARDS
 from deathless.simulation.world.disk import SimDisk
@@ -217,3 +218,57 @@ def test_the_encoding_is_given_from_outside(disk: SimDisk) -> None:
     store = CheckpointStore(disk.view("r0"), "r0", encode=encode, decode=lambda read: snapshot(len(read(0, 100))))
     name = store.write(snapshot(4))
     assert store.load(name).lsn == 4
+
+
+# ---- a state that is written ahead ---------------------------------------------------------------------------------
+
+
+def since(begun: Begun, before: dict[bytes, bytes], now: Snapshot) -> Snapshot:
+    return replace(now, since=Since(begun, *changes_between(before, now.state)))
+
+
+def many(lsn: int, keys: int = 50, **changed: bytes) -> Snapshot:
+    state = {b"key%03d" % each: b"v" * 100 for each in range(keys)}
+    return replace(snapshot(lsn), state=state | {key.encode(): value for key, value in changed.items()})
+
+
+def test_state_written_ahead_is_finished_by_what_changed(disk: SimDisk) -> None:
+    writer, reader = stores(disk)
+    begun = writer.begin_first(many(1).state)
+    assert reader.names(announced_only=False) == []
+    now = since(begun, many(1).state, many(9, 49, key003=b"other", new=b"n"))
+    writer.write_first(now)
+    (name,) = reader.names(announced_only=False)
+    assert reader.load(name.name).state == dict(sorted(now.state.items()))
+    disk.cut_power()
+    loaded = CheckpointStore(disk.view("r2"), "r2").load_at(9, now.chain)
+    assert loaded is not None
+    assert loaded.state == dict(sorted(now.state.items()))
+
+
+@pytest.mark.parametrize("spoil", ["gone", "torn", "other"])
+def test_whole_checkpoint_is_written_where_what_was_begun_is_not_there_any_more(disk: SimDisk, spoil: str) -> None:
+    writer, reader = stores(disk)
+    begun = writer.begin_first(many(1).state)
+    path = "checkpoints/t.r0.begun"
+    view = disk.view("r0")
+    if spoil == "gone":
+        writer.drop_begun()
+    elif spoil == "other":
+        writer.begin_first(many(1, 3).state)
+    else:
+        handle = view.open(path, write=True)
+        view.truncate(handle, begun.end - 1)
+        view.close(handle)
+    now = since(begun, many(1).state, many(9, new=b"n"))
+    writer.write_first(now)
+    loaded = reader.load_at(9, now.chain)
+    assert loaded is not None
+    assert loaded.state == dict(sorted(now.state.items()))
+    assert not view.exists(path)
+
+
+def test_replica_that_starts_again_takes_away_what_it_had_begun(disk: SimDisk) -> None:
+    CheckpointStore(disk.view("r0"), "r0.1").begin_first(many(1).state)
+    CheckpointStore(disk.view("r0"), "r0.2").clear("r0")
+    assert disk.view("r1").listing("checkpoints") == []

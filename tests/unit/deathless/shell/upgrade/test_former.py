@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ from tests.unit.deathless.shell.upgrade_bench import (
 )
 
 from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade import former as former_module
@@ -67,6 +68,73 @@ def test_it_begins_with_a_checkpoint_and_is_asked_several_times_in_a_row(former_
         assert [each.keys for each in made] == [1, 1, 1]
         assert made[-1].snapshot.lsn == snapshot.lsn + 1
         assert made[0].snapshot.lsn <= made[1].snapshot.lsn <= made[2].snapshot.lsn
+
+    former_code.run(former_code.process(), work)
+
+
+def test_behind_a_trial_only_what_changed_since_is_given_and_the_states_were_written_ahead(former_code: Former) -> None:
+    begun = Begun(100, 2, 1, bytes(16))
+    written: list[dict[bytes, bytes]] = []
+
+    def write_ahead(state: Mapping[bytes, bytes], done: Callable[[Begun | None], None]) -> None:
+        written.append(dict(state))
+        done(begun)
+
+    async def work(former: FormerProcess) -> None:
+        former.write_ahead = write_ahead
+        former.apply(former_code.frame())
+        former.apply(former_code.frame(3, key=b"ann"))
+        former.apply(former_code.frame(5, key=b"bob"))
+        tried_out = await tried(former)
+        assert isinstance(tried_out, Migrated)
+        assert written == [{b"ann": b"\x81\xa5cents\xcd\x01\x2c", b"bob": b"\x81\xa5cents\xcd\x01\xf4"}]
+        former.apply(former_code.frame(4, key=b"bob"))
+        former.apply(former_code.frame(2, key=b"zoe"))
+        for _ in range(2):  # one that came to nothing, and another one
+            given = await migrated(former)
+            assert isinstance(given, Snapshot), given
+            assert given.lsn == former_code.snapshot().lsn
+            bob, zoe = b"\x81\xa5cents\xcd\x03\x84", b"\x81\xa5cents\xcc\xc8"
+            assert given.state == written[0] | {b"bob": bob, b"zoe": zoe}
+            assert given.since == Since(begun, {b"bob": bob, b"zoe": zoe}, [])
+        again = await tried(former)
+        assert isinstance(again, Migrated)
+        assert written[1:] == [again.snapshot.state], "a trial prepares anew"
+
+    former_code.run(former_code.process(), work)
+
+
+@pytest.mark.parametrize("can_write", [False, True])
+def test_states_that_could_not_be_written_ahead_are_migrated_ahead_all_the_same(
+    former_code: Former, *, can_write: bool
+) -> None:
+    async def work(former: FormerProcess) -> None:
+        if can_write:
+            former.write_ahead = lambda _, done: done(None)
+        former.apply(former_code.frame())
+        former.apply(former_code.frame(3))
+        assert isinstance(await tried(former), Migrated)
+        former.apply(former_code.frame(4))
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        assert (given.state, given.since) == ({b"ann": b"\x81\xa5cents\xcd\x02\xbc"}, None)
+
+    former_code.run(former_code.process(), work)
+
+
+def test_process_of_a_release_that_gives_no_changes_gives_everything(
+    former_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(former_module, "GIVES_CHANGES", b"another word")
+
+    async def work(former: FormerProcess) -> None:
+        former.write_ahead = lambda _, done: done(Begun(1, 1, 1, bytes(16)))
+        former.apply(former_code.frame())
+        former.apply(former_code.frame(3))
+        assert isinstance(await tried(former), Migrated)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        assert given.since is None
 
     former_code.run(former_code.process(), work)
 

@@ -74,7 +74,7 @@ def test_it_says_where_it_stands_and_ends_with_the_upgrader(
     serve(theirs)
     kinds = dict(said(ours))
     assert int.from_bytes(kinds[Kind.STANDS], "little") == 1
-    assert PLACE.unpack(kinds[Kind.GIVEN])[0] == 1
+    assert PLACE.unpack_from(kinds[Kind.GIVEN])[0] == 1
 
 
 @pytest.mark.parametrize("kind", [Kind.APPLY, 99])
