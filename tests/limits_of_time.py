@@ -364,6 +364,12 @@ OTHERS: Final = (
         "the kubelet ends the pod",
     ),
     Limit(
+        "operator/deathless_operator/model/rehearsal.py",
+        ("RehearsalSpec.follow_seconds",),
+        Clock.ANOTHER,
+        "the program in the pod follows the log for so long",
+    ),
+    Limit(
         "operator/deathless_operator/model/live_upgrade.py",
         ("Window.duration_seconds",),
         Clock.WALL,
@@ -641,7 +647,8 @@ STEADY: Final = {
     "runtime/deathless/shell/operate/upgrading/upgrade_drive.py": ("POLL_S",),
     "runtime/deathless/shell/operate/upgrading/upgrade_lead.py": ("TOLD_S",),
     "runtime/deathless/shell/pod/entry.py": ("LOOK_S",),
-    "runtime/deathless/shell/operate/upgrading/rehearsal.py": ("END_S", "TURNS_S"),
+    "runtime/deathless/shell/operate/upgrading/rehearsal.py": ("END_S", "TURNS_S", "ASK_S"),
+    "runtime/deathless/shell/operate/upgrading/live_log.py": ("POLL_S", "COUNT_S", "LOOK_S", "IDLE_LOOK_S"),
     "runtime/deathless/shell/operate/upgrading/logged_answers.py": ("RUN_S",),
     "runtime/deathless/shell/operate/upgrading/reload.py": ("POLL_S",),
     "runtime/deathless/shell/operate/start_code.py": ("LOOK_S",),

@@ -1,4 +1,4 @@
-"""Types of calls, and of migrations, are known to each checker that authors use: mypy, pyrefly and pyright.
+"""Types of calls, of rows, and of migrations, are known to each checker that authors use: mypy, pyrefly and pyright.
 
 Each sample has good lines and wrong ones, which carry a comment that silences the first two. Without these each
 checker must find an error in every wrong line, and none elsewhere. Pyright is run as basedpyright, its fork, with
@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-SAMPLES = {"typed_peers.py": 14, "typed_changes.py": 9}  # with how many wrong lines
+SAMPLES = {"typed_peers.py": 17, "typed_changes.py": 9}  # with how many wrong lines
 SILENCER = "  # type: ignore"
 
 

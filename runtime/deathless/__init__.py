@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Struct as Struct
     from deathless.sdk import Suspended as Suspended
     from deathless.sdk import Timer as Timer
+    from deathless.sdk import Topic as Topic
     from deathless.sdk import current_activity as current_activity
     from deathless.sdk import field as field
     from deathless.sdk import peer as peer
@@ -77,6 +78,7 @@ _HOMES = {
     "Suspended": "deathless.sdk",
     "SyncClient": "deathless.sdk.client",
     "Timer": "deathless.sdk",
+    "Topic": "deathless.sdk",
     "current_activity": "deathless.sdk",
     "field": "deathless.sdk",
     "peer": "deathless.sdk",
@@ -111,6 +113,7 @@ __all__ = [
     "Struct",
     "SyncClient",
     "Timer",
+    "Topic",
     "current_activity",
     "field",
     "peer",

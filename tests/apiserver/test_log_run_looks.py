@@ -113,15 +113,18 @@ async def test_replay_is_run_told_and_deleted(api_server: RealApiServer, namespa
 
 async def test_rehearsal_runs_two_images_and_tells_its_verdict(api_server: RealApiServer, namespace: str) -> None:
     make_service(api_server, namespace)
-    make_run(api_server, namespace, REHEARSALS, image="bank:2", messages=100)
+    make_run(api_server, namespace, REHEARSALS, image="bank:2", followSeconds=300)
     async with looking(api_server, namespace, REHEARSALS) as (reconciler, api):
         await look(reconciler, REHEARSAL.kind, namespace)
         pod = await api.get(POD, namespace, "again-rehearsal")
         assert [each["image"] for each in pod["spec"]["initContainers"]] == ["bank:1"]
         assert [each["image"] for each in pod["spec"]["containers"]] == ["bank:2"]
-        word = '{"passed":false,"messages":6,"differences":[{"kind":"ReplyDiffers","handler":"deposit","count":3}]}'
+        assert pod["spec"]["containers"][0]["command"][-2:] == ["--follow", "300"]
+        differs = '"differences":[{"kind":"ReplyDiffers","handler":"deposit","count":3}]'
+        word = f'{{"passed":false,"messages":6,{differs},"followed":{{"seconds":300,"messages":4,"compared":4}}}}'
         end_pod(api_server, namespace, "rehearsal", 78, word)
         await look(reconciler, REHEARSAL.kind, namespace)
         status = await told(api, REHEARSALS, namespace)
         assert (status["phase"], status["verdict"], status["reason"]) == ("Failed", "Failed", "CodeDiffers")
         assert status["result"]["differences"][0]["count"] == 3
+        assert status["result"]["followed"]["compared"] == 4

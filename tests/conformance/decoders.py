@@ -146,6 +146,7 @@ ELSEWHERE: dict[str, str] = {
     "execution/invocations/schedules.py::Schedules.ended": READ,
     "execution/declared/declared_types.py::check_type": COPY,
     "execution/author/signature.py::check_state": COPY,
+    "execution/turn/topic.py::<module>": CHECKED,
     "execution/turn/turn.py::Asked.run": COPY,
     "shell/worker/activities.py::_Worker.data_received": "of a packet whose length it looks at first",
     "shell/worker/activity_process.py::_reply_of": COPY,
@@ -211,5 +212,6 @@ ELSEWHERE: dict[str, str] = {
     "testing/caller.py::ServiceCaller._of_spec": TESTED,
     "testing/caller.py::_decoder": TESTED,
     "testing/fake_peer.py::FakePeer.taken": TESTED,
+    "testing/published.py::published": TESTED,
     "shell/worker/helpers/witness_writer.py::order_of": "a slot that was cut to its length before",
 }

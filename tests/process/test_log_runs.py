@@ -102,3 +102,16 @@ def test_rehearsal_that_can_not_be_run_says_why(tmp_path: Path) -> None:
         bank.start_former("rehearsal")
         words = rehearsed(bank, "v1", code=UpgradeRequired.exit_code)
         assert words.startswith(f"{UpgradeRequired.code} "), "the container's image is not what wrote the log"
+
+
+def test_a_pod_follows_the_log_as_it_grows(tmp_path: Path) -> None:
+    with PodBank(tmp_path, replicas=2) as bank:
+        bank.image("next", version_2())
+        with Callers(bank) as callers:
+            callers.wait_more()
+            told: dict[str, Any] = json.loads(rehearsed(bank, "next", "--follow", "3"))
+            callers.wait_more()
+        assert (told["passed"], told["fromVersion"], told["toVersion"]) == (True, 1, 2)
+        followed = told["followed"]
+        assert followed["compared"] == followed["messages"] > 0
+        assert "ended" not in followed

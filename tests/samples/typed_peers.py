@@ -1,4 +1,4 @@
-"""Typed calls of another service, as an author writes them: good lines, and wrong ones, which a checker refuses.
+"""Typed calls and rows, as an author writes them: good lines, and wrong ones, which a checker refuses.
 
 Checked three times over by tests/test_typed_peers.py, which takes the comments of the wrong lines away first and wants
 an error in each of them, and in no other. Nothing of this is run.
@@ -7,7 +7,7 @@ an error in each of them, and in no other. Nothing of this is run.
 from datetime import timedelta
 from typing import Protocol, assert_type
 
-from deathless import Context, Operation, Service, Struct, peer
+from deathless import Context, Operation, Service, Struct, Topic, peer
 
 
 class Item(Struct):
@@ -50,7 +50,15 @@ class Stock(Protocol):
         ...
 
 
+class Sold(Struct):
+    """A row."""
+
+    article: str
+    cents: int
+
+
 shop = Service("shop", state=Item)
+sales = shop.topic("sales", Sold)
 by_handlers = peer(stock_service)
 by_protocol = peer(Stock, "stock")
 
@@ -76,6 +84,8 @@ async def good(item: Item, ctx: Context) -> None:
     call, timer = by_handlers.call(ctx, "apples", take, 2), ctx.timer(after=timedelta(seconds=1))
     assert_type(await ctx.gather(call, timer), tuple[int, None])
     assert_type((await by_handlers.call(ctx, "apples", order, 3)).cents, int)
+    assert_type(sales, Topic[Sold])
+    ctx.emit(sales, Sold("apples", 5))
 
 
 @shop.handler
@@ -95,3 +105,6 @@ async def wrong(item: Item, ctx: Context) -> None:
     item.count = await by_handlers.call(ctx, "apples", order, 3)  # type: ignore[call-overload]  # pyrefly: ignore
     item.count = await by_protocol.call(ctx, "apples").order(3)  # type: ignore[assignment]  # pyrefly: ignore
     item.count = (await by_handlers.call(ctx, "apples", order, 3)).total  # type: ignore[attr-defined]  # pyrefly: ignore
+    ctx.emit(sales, Receipt("apples", 5))  # type: ignore[misc]  # pyrefly: ignore
+    ctx.emit("sales", Sold("apples", 5))  # type: ignore[arg-type]  # pyrefly: ignore
+    shop.topic("numbers", int)  # type: ignore[type-var]  # pyrefly: ignore

@@ -1,9 +1,10 @@
 """A Rehearsal: a service's log is run by the code that serves and by another image, and what differs is told.
 
 It tells before an upgrade what callers would see otherwise behind it. Nothing is upgraded by it; a LiveUpgrade may wait
-for it.
+for it. It ends where the log does, or follows the log as it grows: a shadow.
 
-Guarantees: typed spec and status, from which the CRD is generated. Does not: run anything. Imports base alone.
+Guarantees: typed spec and status, from which the CRD is generated; what one field can't show is found by
+`rehearsal_problems`. Does not: run anything. Imports base alone.
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ class RehearsalSpec(LogRunSpec, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=EXACT_MAX)] | None,
         told("About so many messages are run, to the end of their frame. When absent, all that there are."),
     ] = None
+    follow_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=604800)] | None,
+        told(
+            "The run goes on where the log ends, and follows it as it grows, for so long from when it has caught up. "
+            "When absent, it ends there."
+        ),
+    ] = None
 
 
 class RehearsedDifference(StatusPart, frozen=True):
@@ -65,6 +73,16 @@ class Coverage(StatusPart, frozen=True):
     handler: Annotated[Word, told("The handler.")]
     turns: Annotated[int, Meta(ge=0), told("Its turns that were compared.")] = 0
     left_out: Annotated[int, Meta(ge=0), told("Its turns that were not, since what came before them differs.")] = 0
+
+
+class FollowedLog(StatusPart, frozen=True):
+    """How much of the log was compared as it grew."""
+
+    seconds: Annotated[Annotated[float, Meta(ge=0)], told("How long it was followed, once it had caught up.")] = 0.0
+    messages: Annotated[int, Meta(ge=0), told("Messages that the log got in that time.")] = 0
+    compared: Annotated[int, Meta(ge=0), told("How many of these were compared.")] = 0
+    behind_max: Annotated[int, Meta(ge=0), told("The most messages that were ever waiting to be compared.")] = 0
+    ended: Annotated[Word, told("Why it could not be followed for all of the time; when empty, it was.")] = ""
 
 
 class RehearsalResult(StatusPart, frozen=True):
@@ -92,6 +110,7 @@ class RehearsalResult(StatusPart, frozen=True):
         tuple[Word, ...], Meta(max_length=LIST_MAX), told("Handlers of which no turn was compared.")
     ] = ()
     left_off: Annotated[int, Meta(ge=0), told("Entries of these lists that are left out; the pod's log has all.")] = 0
+    followed: Annotated[FollowedLog | None, told("How much of a growing log was compared, if it was followed.")] = None
 
 
 class RehearsalStatus(LogRunStatus, frozen=True):
@@ -112,3 +131,13 @@ class RehearsalResource(LogRunResource, frozen=True, kw_only=True):
 
     spec: RehearsalSpec | None
     status: RehearsalStatus = RehearsalStatus()
+
+
+def rehearsal_problems(spec: RehearsalSpec) -> list[str]:
+    """Find what contradicts itself; the CRD's rules refuse the same."""
+    problems = []
+    if spec.follow_seconds is not None and spec.messages is not None:
+        problems.append("spec.messages ends a run that spec.followSeconds goes on with: leave one of them out")
+    if spec.follow_seconds is not None and spec.follow_seconds >= spec.active_deadline_seconds:
+        problems.append("spec.followSeconds must be less than spec.activeDeadlineSeconds: its pod is ended then")
+    return problems

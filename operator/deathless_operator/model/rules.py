@@ -6,10 +6,10 @@ Why: who applies a contradiction is told by `kubectl apply` at once, in words, n
     rule       CEL; true means in order; `oldSelf` makes it a rule about changes
     message    what is wrong and what to write instead
 
-Guarantees: each relation that `relation_problems`, `cluster_problems`, `drill_problems`, `live_upgrade_problems` and
-`replay_problems` find has its rule here, and each rule a sample that passes and one that fails (tests/samples). Lists,
-mappings and texts they look at are bounded, so their cost estimates stay low. Does not: evaluate them; the API server
-does. Imports base, model.
+Guarantees: each relation that `relation_problems`, `cluster_problems`, `drill_problems`, `live_upgrade_problems`,
+`replay_problems` and `rehearsal_problems` find has its rule here, and each rule a sample that passes and one that fails
+(tests/samples). Lists, mappings and texts they look at are bounded, so their cost estimates stay low. Does not:
+evaluate them; the API server does. Imports base, model.
 """
 
 from __future__ import annotations
@@ -367,4 +367,18 @@ REPLAY_RULES: Final = (
         message="toLsn must not be below fromLsn",
     ),
 )
-REHEARSAL_RULES: Final = (_as_it_was("rehearsal-fixed", "Rehearsal"),)
+REHEARSAL_RULES: Final = (
+    _as_it_was("rehearsal-fixed", "Rehearsal"),
+    Rule(
+        name="rehearsal-ends-or-follows",
+        where="spec",
+        rule="!(has(self.messages) && has(self.followSeconds))",
+        message="messages ends a run that followSeconds goes on with: leave one of them out",
+    ),
+    Rule(
+        name="rehearsal-follows-in-time",
+        where="spec",
+        rule="!has(self.followSeconds) || self.followSeconds < self.activeDeadlineSeconds",
+        message="followSeconds must be less than activeDeadlineSeconds: its pod is ended then",
+    ),
+)

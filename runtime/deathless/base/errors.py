@@ -17,7 +17,7 @@
     |  |  DeliveryGivenUp, NotUndelivered,
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped
+    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -659,6 +659,14 @@ class TopicRowsDropped(Invalid):
 
     code = "DL3067"
     remedy = "go on at the floor, and register a hold before rows are needed"
+
+
+class TopicNotKept(Invalid):
+    """The code declares a topic that the manifest does not name, so nobody would keep its rows."""
+
+    code = "DL3068"
+    exit_code = 78
+    remedy = "name the topic under spec.topics of the manifest, and start the replicas again"
 
 
 class DataCorrupt(DeathlessError):

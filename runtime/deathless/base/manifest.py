@@ -48,6 +48,7 @@ from deathless.base.manifest_parts import (
 from deathless.base.manifest_pod import PodTemplate
 from deathless.base.schema_check import Path, Problem, find_problems
 from deathless.base.shards import SHARDS_MAX, shard_directory
+from deathless.base.topics.settings import TOPICS_MAX, Topic, kept_bytes, quantity_bytes, topic_configs
 from deathless.base.volume import find_shortage, show_bytes
 
 API_VERSION: Final = "deathless.dev/v1alpha1"
@@ -106,6 +107,11 @@ class ServiceSpec(Part, frozen=True):
         tuple[Driver, ...],
         Meta(max_length=DRIVERS_MAX),
         told("Processes beside each replica that deliver messages to databases, files and HTTP addresses."),
+    ] = ()
+    topics: Annotated[
+        tuple[Topic, ...],
+        Meta(max_length=TOPICS_MAX),
+        told("Topics that the code declares, and how long their rows are kept, in files beside the log."),
     ] = ()
     tracing: Annotated[Tracing | None, told("Traces of what handlers and activities do. When absent: none.")] = None
     network_policy: Annotated[NetworkPolicySpec, told("What replicas may connect to, in a cluster.")] = (
@@ -241,12 +247,19 @@ def volume_problem(spec: ServiceSpec, volume_bytes: int) -> str | None:
         spec: whose log is to lie there.
         volume_bytes: of the whole volume; 0: not known.
     """
-    return find_shortage(volume_bytes, _limits(spec), replicas=spec.replicas, shards=spec.shards)
+    return find_shortage(
+        volume_bytes,
+        _limits(spec),
+        replicas=spec.replicas,
+        shards=spec.shards,
+        topics_bytes=kept_bytes(spec.topics, spec.shards),
+    )
 
 
 def least_volume(spec: ServiceSpec) -> str:
     """Give the size below which a volume does not carry the service, before it has any state. The spec is in order."""
-    return show_bytes(_limits(spec).least_volume_bytes(spec.replicas, shards=spec.shards))
+    topics = kept_bytes(spec.topics, spec.shards)
+    return show_bytes(_limits(spec).least_volume_bytes(spec.replicas, shards=spec.shards) + topics)
 
 
 def _limits(spec: ServiceSpec) -> Limits:
@@ -286,8 +299,8 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     found += authentication_problems(spec.ingress)
     found += _peer_problems(manifest)
     found += _driver_problems(manifest)
-    found += _limit_problems(spec)
-    return found
+    limits = _limit_problems(spec)
+    return found + (limits or _topic_problems(spec))
 
 
 def _lock_problems(lock: LockSpec) -> list[Problem]:
@@ -333,13 +346,29 @@ def _peer_problems(manifest: Manifest) -> list[Problem]:
 def _driver_problems(manifest: Manifest) -> list[Problem]:
     found: list[Problem] = []
     names = {manifest.metadata.name: "this service itself", **{peer.name: "a peer" for peer in manifest.spec.peers}}
-    for index, driver in enumerate(manifest.spec.drivers):
-        other = names.setdefault(driver.name, "")
-        if other:
-            at = ("spec", "drivers", index, "name")
-            found.append(Problem(at, driver.name, f"is also the name of {other}", "choose another name"))
-        names[driver.name] = other or "another driver"
+    parts = {
+        "driver": [driver.name for driver in manifest.spec.drivers],
+        "topic": [topic.name for topic in manifest.spec.topics],
+    }
+    for word, given in parts.items():
+        for index, name in enumerate(given):
+            other = names.get(name, "")
+            if other:
+                shown = f"another {word}" if other == f"a {word}" else other
+                at = ("spec", f"{word}s", index, "name")
+                found.append(Problem(at, name, f"is also the name of {shown}", "choose another name"))
+            names[name] = other or f"a {word}"
     return found
+
+
+def _topic_problems(spec: ServiceSpec) -> list[Problem]:
+    """Find topics that would fill a volume whose size is said; limits are in order."""
+    size = spec.log_storage.size
+    lacks = volume_problem(spec, quantity_bytes(size)) if size and kept_bytes(spec.topics, spec.shards) else None
+    if lacks is None:
+        return []
+    what = f"may have more rows than there is room for: {lacks}"
+    return [Problem(("spec", "topics"), None, what, "lower keepBytes, or raise logStorage.size")]
 
 
 def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[DriverConfig, ...]:
@@ -442,7 +471,8 @@ def replica_configs(
                 for peer in spec.peers
             ),
             activities=ActivitiesConfig(workers=spec.activities.workers),
-            drivers=driver_configs(spec, folder),
+            drivers=driver_configs(spec, folder)
+            + topic_configs(spec.topics, shard_directory(directory, shard, spec.shards)),
             tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),

@@ -25,7 +25,7 @@ def show_bytes(size: int) -> str:
 
 
 def find_shortage(
-    volume_bytes: int, limits: Limits, *, replicas: int, shards: int = 1, state_bytes: int = 0
+    volume_bytes: int, limits: Limits, *, replicas: int, shards: int = 1, state_bytes: int = 0, topics_bytes: int = 0
 ) -> str | None:
     """Say what a volume lacks; None: it is large enough, or it does not say how large it is.
 
@@ -35,13 +35,15 @@ def find_shortage(
         replicas: of each shard.
         shards: of the service, all on this volume.
         state_bytes: one checkpoint of a shard, as far as it is known.
+        topics_bytes: what the rows of its topics may come to, of all shards together.
     """
-    least = limits.least_volume_bytes(replicas, shards=shards, state_bytes=state_bytes)
+    least = limits.least_volume_bytes(replicas, shards=shards, state_bytes=state_bytes) + topics_bytes
     if volume_bytes <= 0 or volume_bytes >= least:
         return None
     whom = f"{shards} shards of {replicas}" if shards > 1 else f"{replicas}"
     states = f", with checkpoints of {show_bytes(state_bytes)}" if state_bytes else ""
+    topics = f", and {show_bytes(topics_bytes)} of topics," if topics_bytes else ""
     return (
         f"the log's volume has {volume_bytes // KIB}Ki, and the least for {whom} "
-        f"{'replica' if replicas == 1 else 'replicas'} with these limits{states} is {show_bytes(least)}"
+        f"{'replica' if replicas == 1 else 'replicas'} with these limits{states}{topics} is {show_bytes(least)}"
     )

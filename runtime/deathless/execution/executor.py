@@ -176,6 +176,7 @@ class HandlerExecutor:
             seed=seed,
             limits=limits,
             activities={spec.function: spec for spec in activities.values()},
+            topics=service.topics,
             sharding=sharding,
             failures=Failures(tell),
         )

@@ -30,6 +30,7 @@ from deathless.execution.turn.activity_call import ActivityCall, current_activit
 from deathless.execution.turn.context import Context, QueryContext
 from deathless.execution.turn.generator import Random
 from deathless.execution.turn.operations import Activity, Call, Operation, Promise, Timer
+from deathless.execution.turn.topic import Topic
 
 __all__ = [
     "Activity",
@@ -62,6 +63,7 @@ __all__ = [
     "Struct",
     "Suspended",
     "Timer",
+    "Topic",
     "current_activity",
     "field",
     "peer",

@@ -6,6 +6,7 @@ from deathless.testing.environment import Environment
 from deathless.testing.everywhere import KillReport, Outcome, kill_everywhere
 from deathless.testing.fake_peer import FakePeer, Message
 from deathless.testing.moments import MOMENTS, Moment, Point
+from deathless.testing.published import Published
 from deathless.testing.replaying import replay
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Outcome",
     "Pending",
     "Point",
+    "Published",
     "kill_everywhere",
     "replay",
 ]

@@ -31,12 +31,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from deathless.base.errors import DeathlessError, Internal, InvalidUse, OutcomeUnknown
 from deathless.base.limits import Limits
 from deathless.execution.author.service import Service
+from deathless.execution.turn.topic import Row, Topic
 from deathless.testing.activities import NO_TIME, ActivityCall, FakeActivity
 from deathless.testing.caller import Caller, Pending, ServiceCaller
 from deathless.testing.fake_peer import FakePeer, Message
 from deathless.testing.links import Links
 from deathless.testing.loop import Loop
 from deathless.testing.moments import Moment, Point, Points
+from deathless.testing.published import Published, published
 from deathless.testing.served import Served
 
 if TYPE_CHECKING:
@@ -90,13 +92,18 @@ class Environment:
         limits: Limits = DISK,
         check: bool = True,
     ) -> None:
-        if not services or len({each.name for each in services}) < len(services):
+        names = {each.name for each in services}
+        if not services or len(names) < len(services):
             raise InvalidUse("an environment has at least one service, and each of another name")
+        if both := sorted(names & {name for each in services for name in each.topics}):
+            raise InvalidUse(f"{both[0]!r} is the name of a service and of a topic; both share one namespace")
         self.loop = Loop(round(start.timestamp() * 1e6))
         self.links = Links(self.loop)
         self.points = Points()
         self.seed = seed
         self.peers: dict[str, FakePeer] = {}
+        topics = dict.fromkeys(name for each in services for name in each.topics)
+        self.topics = {name: FakePeer(name, {}, self.links, self.loop) for name in topics}
         self._settings: dict[str, Any] = {
             "seed": seed, "start": start, "takeover": takeover, "patience": patience, "limits": limits, "check": check,
         }  # fmt: skip
@@ -232,6 +239,18 @@ class Environment:
                 served.primary.peers.now_leads(name)
         return peer
 
+    def rows(self, topic: Topic[Row]) -> list[Published[Row]]:
+        """Give the rows that were published in a topic, in their order.
+
+        Raises: InvalidUse for a topic of a service that is not under test.
+        """
+        of = next((each.name for each in self.services if each.topics.get(topic.name) is topic), "")
+        if not of:
+            raise InvalidUse(f"{topic!r} is of no service that is under test here")
+        if self._state == "open":
+            self.settle()
+        return [published(topic, each) for each in self.topics[topic.name].messages if each.source == of]
+
     def advance(self, delta: timedelta = NO_TIME, /, **parts: float) -> None:
         """Let logical time pass: whatever becomes due happens, in its order.
 
@@ -353,7 +372,7 @@ class Environment:
 
     def knows(self, name: str) -> bool:
         """Is there a service of this name, under test or not?"""
-        return name in self._served or name in self.peers
+        return name in self._served or name in self.peers or name in self.topics
 
     def succeed(self, served: Served) -> None:
         """The process that led a service was killed."""

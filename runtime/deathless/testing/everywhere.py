@@ -43,6 +43,9 @@ class Outcome(NamedTuple):
             name: [(each.source, each.method, each.key, each.arguments) for each in history.to(name)]
             for name in env.peers
         }
+        for name, topic in env.topics.items():
+            rows = [(each.source, each.method, each.key, {"row": each.arguments["row"]}) for each in topic.messages]
+            messages |= {name: rows} if rows else {}
         keys: dict[tuple[str, str], str] = {}
         for call in history.activities:
             keys[call.name, call.key] = repr(sorted(call.arguments.items()))

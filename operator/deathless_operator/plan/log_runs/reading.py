@@ -9,7 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from deathless_operator.model.log_run import LogRunResource, LogRunSpec, LogRunStatus
-from deathless_operator.model.rehearsal import RehearsalResource, RehearsalSpec, RehearsalStatus
+from deathless_operator.model.rehearsal import (
+    RehearsalResource,
+    RehearsalSpec,
+    RehearsalStatus,
+    rehearsal_problems,
+)
 from deathless_operator.model.replay import ReplayResource, ReplaySpec, ReplayStatus, replay_problems
 from deathless_operator.model.resource_parts import spec_in, status_in
 from deathless_operator.model.values import JsonObject, number, part, text
@@ -26,7 +31,7 @@ def read_replay(raw: JsonObject) -> ReplayResource:
 
 def read_rehearsal(raw: JsonObject) -> RehearsalResource:
     """Read a Rehearsal."""
-    return _read(raw, RehearsalResource, RehearsalSpec, RehearsalStatus, lambda _: ())
+    return _read(raw, RehearsalResource, RehearsalSpec, RehearsalStatus, rehearsal_problems)
 
 
 def _read(

@@ -1,7 +1,8 @@
 """The pod of a Rehearsal, and what it says.
 
     container `former`      the image that serves: `deathless former --listen SOCKET`, as beside an upgrader
-    container `rehearsal`   the new image: `deathless upgrade rehearse --former SOCKET --termination-file FILE`
+    container `rehearsal`   the new image: `deathless upgrade rehearse --former SOCKET --termination-file FILE`, with
+                            `--follow SECONDS` where it follows the log as it grows
 
 Container `former` is a sidecar: it is started first, and ended by the kubelet once the rehearsal has ended. Both mount
 the scratch folder, through which the former code gives all that it holds: so that has no limit.
@@ -23,6 +24,7 @@ from deathless_operator.model.log_run import LogRunSpec
 from deathless_operator.model.rehearsal import (
     LIST_MAX,
     Coverage,
+    FollowedLog,
     RehearsalResult,
     RehearsalSpec,
     RehearsedDifference,
@@ -59,6 +61,16 @@ class Covered(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     left_out: Told = 0
 
 
+class Followed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """As the pod tells it: how much of a growing log was compared."""
+
+    seconds: Seconds = 0.0
+    messages: Told = 0
+    compared: Told = 0
+    behind_max: Told = 0
+    ended: str = ""
+
+
 class Rehearsed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As the pod tells it: what came of the run."""
 
@@ -75,6 +87,7 @@ class Rehearsed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     coverage: tuple[Covered, ...] = ()
     not_covered: tuple[str, ...] = ()
     left_off: Told = 0
+    followed: Followed | None = None
 
 
 def read_rehearsed(message: str) -> Rehearsed | None:
@@ -93,6 +106,7 @@ def rehearsal_pod(template: JsonObject, spec: LogRunSpec) -> JsonObject:
     words += ["--to", asked.module] if asked.module else []
     words += [] if asked.from_lsn is None else ["--from", str(asked.from_lsn)]
     words += [] if asked.messages is None else ["--messages", str(asked.messages)]
+    words += [] if asked.follow_seconds is None else ["--follow", str(asked.follow_seconds)]
     program = sized(reading(template, names.PURPOSE_REHEARSAL, words, asked.image), spec.resources)
     listens = ["former", "--listen", names.FORMER_SOCKET, "-f", CONFIG]
     former = sized(reading(template, names.FORMER_CONTAINER, listens, only=READ_ALONE), spec.resources)
@@ -113,6 +127,9 @@ def judge_rehearsal(message: str, exit_code: int) -> Judged:
     fields = {"result": _result(told)}
     if told.passed:
         said = f"{told.messages:,} messages up to lsn {told.lsn:,} give the same, or what is declared"
+        if told.followed is not None:
+            new = told.followed
+            said += f"; {new.compared:,} of the {new.messages:,} that came in {new.seconds:.0f} s are among them"
         if told.not_covered:
             said += f"; not covered: {', '.join(told.not_covered)}"
         return Judged(phase="Succeeded", reason="Rehearsed", message=said, fields=fields | _verdict("Passed"))
@@ -164,6 +181,17 @@ def _result(told: Rehearsed) -> RehearsalResult:
         ),
         not_covered=tuple(each[:WORD_MAX] for each in told.not_covered[:LIST_MAX]),
         left_off=told.left_off,
+        followed=None if told.followed is None else _followed(told.followed),
+    )
+
+
+def _followed(told: Followed) -> FollowedLog:
+    return FollowedLog(
+        seconds=told.seconds,
+        messages=told.messages,
+        compared=told.compared,
+        behind_max=told.behind_max,
+        ended=told.ended[:WORD_MAX],
     )
 
 

@@ -19,6 +19,7 @@ from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, trac
 from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config
 from deathless.base.manifest_parts import REPLICAS_MAX, Peer, PeerService, TlsSpec
 from deathless.base.shards import shard_directory
+from deathless.base.topics.settings import topic_configs
 from deathless_operator.model import names
 from deathless_operator.model.grace import handover_wait_s
 from deathless_operator.model.settings import OperatorSettings
@@ -136,7 +137,8 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         cors_origins=spec.ingress.cors_origins if spec.ingress is not None else (),
         peers=_peers(resource.namespace, spec, code),
         activities=ActivitiesConfig(workers=spec.activities.workers),
-        drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER),
+        drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER)
+        + topic_configs(spec.topics, shard_directory(names.LOG_FOLDER, shard, spec.shards)),
         tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",

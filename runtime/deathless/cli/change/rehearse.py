@@ -1,10 +1,14 @@
-"""`deathless upgrade rehearse`: would the new code have done the same on the service's own log?"""
+"""`deathless upgrade rehearse` and `shadow`: would the new code do the same on the service's own log?"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,7 +20,8 @@ from deathless.cli.output import count, print_json, progress
 
 if TYPE_CHECKING:
     from deathless.shell.operate.target import Target
-    from deathless.shell.operate.upgrading.rehearsal import Rehearsed
+    from deathless.shell.operate.upgrading.live_log import Followed, Following
+    from deathless.shell.operate.upgrading.rehearsal import Rehearsed, Window
 
 EXIT_DIFFERS: Final = 78
 
@@ -44,6 +49,12 @@ EXIT_DIFFERS: Final = 78
     help="Run about so many messages, to the end of their frame; default: all.",
 )
 @click.option(
+    "--follow",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Go on where the log ends, and follow it as it grows, for so long from when it has caught up.",
+)
+@click.option(
     "--former",
     default="",
     metavar="SOCKET",
@@ -64,6 +75,7 @@ def rehearse(
     module: str,
     start: int | None,
     messages: int | None,
+    follow: float | None,
     former: str,
     termination_file: str,
     manifest: str,
@@ -82,22 +94,117 @@ def rehearse(
     """
     from deathless.engine.replica.failures import as_ours
     from deathless.shell.operate.pod_outcome import leave_outcome, of_rehearsal
+    from deathless.shell.operate.upgrading.rehearsal import Window
     from deathless.shell.supervisor.termination_message import leave_word
 
+    if follow is not None and messages is not None:
+        raise InvalidArgument("--messages ends the run and --follow goes on", remedy="leave one of them out")
     try:
-        rehearsed = _rehearse(target(manifest, directory, every=True, silent=True), module, start, messages, former)
+        with _following(follow) as following:
+            window = Window(start=start, messages=messages, following=following)
+            rehearsed = _rehearse(target(manifest, directory, every=True, silent=True), module, window, former)
     except Exception as error:
         leave_word(termination_file, str(as_ours(error, "upgrade rehearse")))
         raise
-    leave_outcome(termination_file, of_rehearsal(rehearsed))
+    cut_short = _cut_short(rehearsed)
+    if cut_short is None:
+        leave_outcome(termination_file, of_rehearsal(rehearsed))
+    else:
+        leave_word(termination_file, str(cut_short))
+    return _tell(rehearsed, cut_short, as_json=as_json)
+
+
+@click.command("shadow")
+@click.option(
+    "--to",
+    "module",
+    required=True,
+    metavar="PATH:ATTR",
+    help="The new code: package.module:attribute or path/to/file.py:attribute.",
+)
+@click.option(
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    metavar="N",
+    help="How long to follow the log, from when everything is compared that there was.",
+)
+@click.option(
+    "--from",
+    "start",
+    type=click.IntRange(min=0),
+    metavar="LSN",
+    help="Begin at the newest checkpoint at or below; default: at the newest one.",
+)
+@service_options
+@json_option
+def shadow(module: str, seconds: float, start: int | None, manifest: str, directory: str, as_json: bool) -> int:
+    """Run the new code beside the service, on its log as it grows, and tell what callers would see otherwise.
+
+    It is a rehearsal that does not end where the log does: it begins at a checkpoint, catches up, and then compares
+    what the service does, for some time. Nothing is changed and nobody is sent anything; the service must run if there
+    is to be something to compare. Ctrl-C ends it with what was found so far. It tells how much of the log of that time
+    was compared. The exit code is 0 if nothing differs that was not declared, and 78 if something does.
+
+    \b
+    deathless upgrade shadow --to v2/service.py:bank
+    deathless upgrade shadow --to v2/service.py:bank --seconds 600
+    """
+    from deathless.shell.operate.upgrading.rehearsal import NEWEST, Window
+
+    with _following(seconds) as following:
+        window = Window(start=NEWEST if start is None else start, following=following)
+        rehearsed = _rehearse(target(manifest, directory, every=True, silent=True), module, window, "")
+    return _tell(rehearsed, _cut_short(rehearsed), as_json=as_json)
+
+
+@contextlib.contextmanager
+def _following(seconds: float | None) -> Iterator[Following | None]:
+    """Give how long the log is followed; the first Ctrl-C ends that, and the next one this process. None: it is not."""
+    from deathless.shell.operate.upgrading.live_log import Following
+
+    if seconds is None:
+        yield None
+        return
+    stopped = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        del frame
+        stopped = True
+        signal.signal(number, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield Following(seconds=seconds, stopped=lambda: stopped)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _cut_short(rehearsed: Rehearsed) -> InvalidArgument | None:
+    """Give why there is no verdict although nothing differs: the log could not be followed for that time."""
+    if not (rehearsed.passed and rehearsed.cut_short):
+        return None
+    return InvalidArgument(
+        f"{rehearsed.cut_short}; nothing differs up to lsn {rehearsed.lsn}, and the log was not followed for the time "
+        "that was asked for",
+        remedy="begin again, at a later checkpoint where it was too slow",
+    )
+
+
+def _tell(rehearsed: Rehearsed, cut_short: InvalidArgument | None, *, as_json: bool) -> int:
+    """Print what came of it; gives the exit code. Raises: `cut_short`."""
     if as_json:
         print_json(_as_json(rehearsed))
     else:
         _show(rehearsed)
+    if cut_short is not None:
+        raise cut_short
     return 0 if rehearsed.passed else EXIT_DIFFERS
 
 
-def _rehearse(found: Target, module: str, start: int | None, messages: int | None, former: str) -> Rehearsed:
+def _rehearse(found: Target, module: str, window: Window, former: str) -> Rehearsed:
     from deathless.shell.lock_stores.inspection import inspect
     from deathless.shell.operate.upgrading import rehearsal
     from deathless.shell.operate.upgrading.live_upgrade import absolute_module
@@ -110,7 +217,7 @@ def _rehearse(found: Target, module: str, start: int | None, messages: int | Non
         [asyncio.run(inspect(config)) for config in found.shards or (found.config,)],
         absolute_module(module or found.config.module, Path()),
         {**os.environ, "PYTHONPATH": path},
-        rehearsal.Window(start=start, messages=messages),
+        window,
         progress(),
         former,
     )
@@ -132,6 +239,21 @@ def _as_json(rehearsed: Rehearsed) -> dict[str, object]:
         "notes": [msgspec.to_builtins(each) for each in rehearsed.notes],
         "coverage": msgspec.to_builtins(rehearsed.coverage),
         "notCovered": rehearsed.not_covered,
+    } | ({} if rehearsed.followed is None else {"followed": _followed_as_json(rehearsed.followed)})
+
+
+def _followed_as_json(followed: Followed) -> dict[str, object]:
+    return {
+        "complete": followed.complete,
+        "caughtUp": followed.caught_up,
+        "seconds": round(followed.seconds, 3),
+        "fromLsn": followed.from_lsn,
+        "messages": followed.messages,
+        "compared": followed.compared,
+        "behind": followed.behind,
+        "behindMax": followed.behind_max,
+        "interrupted": followed.interrupted,
+        "ended": followed.ended,
     }
 
 
@@ -155,6 +277,8 @@ def _show(rehearsed: Rehearsed) -> None:
         print(f"turns compared: {', '.join(met) or 'none'}")
     if rehearsed.not_covered:
         print(f"not covered: {', '.join(rehearsed.not_covered)}")
+    if rehearsed.followed is not None:
+        print(_followed_text(rehearsed.followed))
     begin = f"the checkpoint at lsn {rehearsed.started_at:,}" if rehearsed.started_at else "the beginning"
     ran = (
         f"{count(rehearsed.messages, 'message')} from {begin} to lsn {rehearsed.lsn:,} in {rehearsed.seconds:.1f} s, "
@@ -163,3 +287,16 @@ def _show(rehearsed: Rehearsed) -> None:
     things = len(rehearsed.undeclared) + len(rehearsed.misfits)
     verdict = "passed" if rehearsed.passed else f"differs: {count(things, 'thing')} to see to"
     print(f"{verdict} ({ran})")
+
+
+def _followed_text(followed: Followed) -> str:
+    """Say how much of a growing log was compared."""
+    ended = f"; {followed.ended}" if followed.ended else ""
+    if not followed.caught_up:
+        return f"followed: it had not caught up with the log{ended}"
+    share = 100 * followed.compared / followed.messages if followed.messages else 100.0
+    behind = f"; at most {count(followed.behind_max, 'message')} behind" if followed.behind_max else ""
+    return (
+        f"followed: {followed.seconds:.1f} s, {followed.compared:,} of {count(followed.messages, 'message')} compared "
+        f"({int(share)} %){behind}{ended}"
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypedDict
 import click
 
 from deathless.base.errors import InvalidArgument, UpgradeCalledOff
-from deathless.cli.change.rehearse import rehearse
+from deathless.cli.change.rehearse import rehearse, shadow
 from deathless.cli.options import F, json_option, pod_settings, service_options, target
 from deathless.cli.output import count, json_of, print_json, progress
 
@@ -93,6 +93,7 @@ def upgrade(  # noqa: PLR0913 - one argument per option
     deathless upgrade --to v2/service.py:bank
     deathless upgrade check --to v2/service.py:bank    only looks
     deathless upgrade rehearse --to v2/service.py:bank runs the log by both codes
+    deathless upgrade shadow --to v2/service.py:bank   runs it by both as it grows
     deathless upgrade back-out                         back to the code of before
     deathless upgrade --offline --yes                  all replicas are stopped
     """
@@ -159,6 +160,7 @@ async def _upgrade_all(
 
 
 upgrade.add_command(rehearse)
+upgrade.add_command(shadow)
 
 
 @upgrade.command("back-out")

@@ -155,7 +155,7 @@ def check_volume(loaded: LoadedManifest, voice: Voice) -> None:
 
 def check_drivers(loaded: LoadedManifest) -> None:
     """Options that no driver could work with are told before anything runs."""
-    if loaded.manifest.spec.drivers:
+    if loaded.manifest.spec.drivers or loaded.manifest.spec.topics:
         from deathless.drivers.host import make_sink
 
         for driver in loaded.replica_configs()[0].drivers:

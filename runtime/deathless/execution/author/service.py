@@ -15,7 +15,7 @@ A turn is whole or not at all: an exception leaves the state as it was and becom
 `keys=("source", "target")` gets a read-only mapping from key to state instead of one state, and changes all of them
 in one turn. An `async def` handler may wait, with a turn between any two awaits (see invocations). A query gets a state
 it may look at; what it changes is lost. `birth` runs before a key's first handler, in the same turn. An activity is
-work that is not deterministic, run beside the primary for a handler that waits.
+work that is not deterministic, run beside the primary for a handler that waits. A topic is rows that handlers publish.
 
 Guarantees: what is registered can be run; everything else raises InvalidService at import. Decorators give the
 function back unchanged. Does not: run handlers (see executor). Imports base only.
@@ -37,6 +37,7 @@ from deathless.execution.author.changes import Changes, Versioned
 from deathless.execution.author.schedule import Missed, ScheduleSpec, make_schedule
 from deathless.execution.author.signature import MAPPING, Function, check_state, place, read_activity, read_signature
 from deathless.execution.turn.activity import ActivitySpec, Policy
+from deathless.execution.turn.topic import Row, Topic
 
 Kind = Literal["handler", "query"]
 P = ParamSpec("P")
@@ -74,7 +75,7 @@ class Service(Versioned):
     Raises: InvalidService, as all methods do.
     """
 
-    __slots__ = ("_activities", "_birth", "_schedules", "_specs", "name", "single", "state")
+    __slots__ = ("_activities", "_birth", "_schedules", "_specs", "_topics", "name", "single", "state")
 
     def __init__(self, name: str, *, state: type, single: bool = False, version: int = 1) -> None:
         if not is_service_name(name):
@@ -88,6 +89,7 @@ class Service(Versioned):
         self._specs: dict[str, HandlerSpec] = {}
         self._activities: dict[str, ActivitySpec] = {}
         self._schedules: dict[str, ScheduleSpec] = {}
+        self._topics: dict[str, Topic[msgspec.Struct]] = {}
         self._birth: Function | None = None
         self.declared = Changes(self, version)
 
@@ -108,6 +110,11 @@ class Service(Versioned):
     def schedules(self) -> Mapping[str, ScheduleSpec]:
         """All schedules by name; read-only."""
         return MappingProxyType(self._schedules)
+
+    @property
+    def topics(self) -> Mapping[str, Topic[msgspec.Struct]]:
+        """All topics by name; read-only."""
+        return MappingProxyType(self._topics)
 
     @property
     def birth_function(self) -> Function | None:
@@ -276,6 +283,24 @@ class Service(Versioned):
             return function
 
         return register
+
+    def topic(self, name: str, row_type: type[Row]) -> Topic[Row]:
+        """Declare rows that handlers publish with `ctx.emit`; `spec.topics` of the manifest says what is kept of them.
+
+        Args:
+            name: a DNS label of at most 40 characters. Services, drivers and topics share one namespace.
+            row_type: a Struct, each field of which is a column.
+        """
+        where = f"service {self.name}: topic {name!r}"
+        if not is_service_name(name):
+            raise InvalidService(f"{where} must be named by lower-case letters, digits and inner dashes, at most 40")
+        if name == self.name:
+            raise InvalidService(f"{where} has the name of the service, and what is sent there reaches the service")
+        if name in self._topics:
+            raise InvalidService(f"{where} is declared twice")
+        made = Topic(name, row_type, where)
+        self._topics[name] = cast("Topic[msgspec.Struct]", made)
+        return made
 
     def birth(self, function: Callable[P, R]) -> Callable[P, R]:
         """Register what runs before the first handler of each key, in the same turn: a function of state and context.

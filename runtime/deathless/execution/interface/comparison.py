@@ -1,7 +1,8 @@
 """Two interfaces beside each other: may the new code go on with what the old one left, and if not, why.
 
-    compatible    every handler, type, activity and schedule of the old interface stands in the new one unchanged; a
-                  handler, a field with a default, an optional argument, an activity or a schedule more is allowed
+    compatible    every handler, type, activity, schedule and topic of the old interface stands in the new one
+                  unchanged; a handler, a field with a default, an optional argument, an activity, a schedule, a topic
+                  or a column that may be null more is allowed
     misfits       what the new code has no place for, each with what to do about it
     notes         what changes, and may
 
@@ -113,6 +114,7 @@ class _Comparing:
         for activity in self._old.activities:
             self._activity(activity)
         self._schedules()
+        self._topics()
         self._limits()
         for (handler, from_), accepted in sorted(self._changes.accepted.items()):
             self._ambiguous(handler, from_, accepted)
@@ -436,6 +438,16 @@ class _Comparing:
             else:
                 remedy = f"{self._next}say changed={{{name!r}: {{'times': why}}}} in changes()"
                 self._misfit("ScheduleChanged", old.name, what, remedy)
+
+    def _topics(self) -> None:
+        """Readers go on over both codes' rows, so columns only come, behind the others, and may be null."""
+        here = self._new.schemas
+        for name, old in self._old.schemas.items():
+            if name not in here:
+                self._note("TopicGone", name, f"topic {name} of {self._said['old']} gets no more rows")
+            elif why := here[name].misfit(old):
+                remedy = "publish these rows in a topic of another name"
+                self._misfit("TopicChanged", name, f"rows of topic {name}: {why}", remedy)
 
     def _limits(self) -> None:
         for name, before in self._old.limits.items():

@@ -2,7 +2,7 @@
 
     state        shape of the state with its maps     handlers     kind, arguments, result of each, queries too
     activities   arguments and result of each         schedules    when which handler runs for which key
-    limits       those that the state is a function of
+    topics       columns of the rows of each          limits       those that the state is a function of
 
 It is written down beside what a code consists of, so that a later code can be compared with it when neither the old
 code nor its interpreter is there any more. Drivers are not in it: what they deliver is what handlers send.
@@ -21,6 +21,7 @@ import msgspec
 
 from deathless.base.errors import InvalidConfig, InvalidService
 from deathless.base.limits import REPLICATED, Limits
+from deathless.base.topics.row_schema import RowSchema, parse_row_schema
 from deathless.codec.untrusted import JsonReader, MsgpackReader
 from deathless.execution.author.service import Service
 from deathless.execution.interface.shapes import Classes, FieldShape, Shape, Shapes
@@ -28,6 +29,8 @@ from deathless.execution.interface.shapes import Classes, FieldShape, Shape, Sha
 HASH_BYTES: Final = 16
 FORMAT: Final = 1
 """Of the bytes; one that a build does not know is refused."""
+FORMAT_WITH_TOPICS: Final = 2
+"""Of a code that has topics: a build that knows none of them is not to pass over them."""
 
 
 class HandlerShape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,6 +78,13 @@ class ScheduleShape(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.expression!r} {self.zone}, missed={self.missed}"
 
 
+class TopicShape(msgspec.Struct, frozen=True):
+    """One topic."""
+
+    name: str
+    schema: str  # text of its rows' schema
+
+
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
     """One code's."""
 
@@ -87,10 +97,17 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     activities: tuple[ActivityShape, ...]
     schedules: tuple[ScheduleShape, ...]
     limits: dict[str, int]  # in the order of their names
+    topics: tuple[TopicShape, ...] | msgspec.UnsetType = msgspec.UNSET  # unset where there is none, as it ever was
 
     def handler(self, name: str) -> HandlerShape | None:
         """Give a handler or query by name; None: there is none."""
         return next((each for each in self.handlers if each.name == name), None)
+
+    @property
+    def schemas(self) -> dict[str, RowSchema]:
+        """Columns of the rows of each topic, by its name."""
+        topics = () if isinstance(self.topics, msgspec.UnsetType) else self.topics
+        return {each.name: parse_row_schema(each.schema) for each in topics}
 
     @property
     def state_name(self) -> str:
@@ -130,7 +147,9 @@ def interface_of(service: Service, limits: Limits) -> Interface:
         ScheduleShape(spec.name, spec.cron.expression, spec.zone, spec.method, spec.key, spec.missed)
         for _, spec in sorted(service.schedules.items())
     )
+    topics = tuple(TopicShape(name, topic.schema.text) for name, topic in sorted(service.topics.items()))
     return Interface(
+        format=FORMAT_WITH_TOPICS if topics else FORMAT,
         version=service.version,
         single=service.single,
         state=state,
@@ -139,6 +158,7 @@ def interface_of(service: Service, limits: Limits) -> Interface:
         activities=activities,
         schedules=schedules,
         limits={name: getattr(limits, name) for name in sorted(REPLICATED)},
+        topics=topics or msgspec.UNSET,
     )
 
 
@@ -178,9 +198,14 @@ def _read(decode: Callable[[bytes], Interface], data: bytes) -> Interface:
         found = decode(data)
     except msgspec.DecodeError as error:
         raise InvalidConfig(f"the record of an interface can't be read: {error}") from None
-    if found.format != FORMAT:
-        raise InvalidConfig(f"the record of an interface has format {found.format}, and {FORMAT} is known here")
+    if found.format not in (FORMAT, FORMAT_WITH_TOPICS):
+        known = f"{FORMAT} and {FORMAT_WITH_TOPICS} are"
+        raise InvalidConfig(f"the record of an interface has format {found.format}, and {known} known here")
     _check_places(found)
+    try:
+        found.schemas  # noqa: B018  it is read to see whether it can be
+    except ValueError as error:
+        raise InvalidConfig(f"the record of an interface is broken: {error}") from None
     return found
 
 

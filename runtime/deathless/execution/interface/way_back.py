@@ -91,6 +91,7 @@ class _Looking:
         self._handlers()
         self._activities()
         self._schedules()
+        self._topics()
         self._limits()
         return self._found
 
@@ -161,6 +162,17 @@ class _Looking:
             elif (then.times, then.method, then.key) != (each.times, self._then(each.method), each.key):
                 what = f"schedule {then.name} runs {then.method} again ({then.times}, key {then.key!r})"
                 self._found.notes.append(Misfit("ScheduleChanged", each.name, what))
+
+    def _topics(self) -> None:
+        """Readers have rows of the later code already, and go on with those of the older one."""
+        former = self._former.schemas
+        for name, held in self._now.schemas.items():
+            if name not in former:
+                what = f"topic {name} of version {self._now.version} gets no more rows"
+                self._found.notes.append(Misfit("TopicGone", name, what))
+            elif why := former[name].misfit(held):
+                what = f"rows of topic {name} in version {self._former.version}: {why}"
+                self._misfit("TopicChanged", name, what, "go on with the code that serves")
 
     def _limits(self) -> None:
         for name, held in self._now.limits.items():

@@ -12,10 +12,12 @@ and codec.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
+from deathless.base.topics.row_schema import RowSchema, parse_row_schema
 from deathless.execution.handlers.entities import Entities
 from deathless.execution.handlers.plan import Plan
 from deathless.execution.maps.map import view_of
@@ -29,6 +31,7 @@ from deathless.execution.turn.asked_operation import (
     AskedRun,
     decode_asked,
 )
+from deathless.execution.turn.topic import decode_emitted
 from deathless.execution.turn.turn import Settings
 from deathless.execution.values.failure import FATAL
 from deathless.execution.values.ordered import encode_any, ordered_encoder
@@ -44,12 +47,13 @@ class Comparison:
         strict: True: the checkpoint is of this code.
     """
 
-    __slots__ = ("_activities", "_entities", "_plans", "_service", "strict")
+    __slots__ = ("_activities", "_entities", "_plans", "_service", "_topics", "strict")
 
     def __init__(self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings, *, strict: bool) -> None:
         self._plans = plans
         self._entities = entities
         self._service = settings.service
+        self._topics = settings.topics
         self._activities = {spec.name: spec for spec in settings.activities.values()}
         self.strict = strict
 
@@ -69,7 +73,7 @@ class Comparison:
         one, other = decode_asked(expected), decode_asked(found)
         if type(one) is not type(other):
             return False
-        read = self._reader(other)
+        read = self._reader(one, other)
         one, other = _without_policy(one), _without_policy(other)
         if one == other:
             return True
@@ -100,9 +104,11 @@ class Comparison:
             view_of(getattr(entity, field.name)).chain = b""
         return states.encode(entity)
 
-    def _reader(self, asked: AskedOperation) -> Callable[[bytes], bytes] | None:
+    def _reader(self, former: AskedOperation, asked: AskedOperation) -> Callable[[bytes], bytes] | None:
         """Give what brings the bytes of an operation's values into one form; None: it has none."""
         match asked:
+            case AskedFork() if asked.service in self._topics:
+                return partial(_row_again, self._topics[asked.service].schema, _bytes_of(former))
             case AskedCall() | AskedFork():
                 return self._of_handler(asked.method if asked.service == self._service else "")
             case AskedContinue():
@@ -124,6 +130,22 @@ class Comparison:
         if plan is None:
             return _any_again
         return lambda data: plan.encode_arguments(plan.decode_arguments(data))
+
+
+def _row_again(schema: RowSchema, former: bytes, data: bytes) -> bytes:
+    """Give of a row what the former row had columns for: those that came since may hold anything. Raises: ValueError.
+
+    Args:
+        schema: of rows that this code publishes.
+        former: the message with the former row.
+        data: the message with this row, or the former one itself.
+    """
+    columns = parse_row_schema(decode_emitted(former).schema)
+    if why := schema.misfit(columns):
+        raise ValueError(why)
+    emitted = decode_emitted(data)
+    row = emitted.row[: len(columns.columns)]
+    return encode_any([emitted.time_us, *row, *[None] * (len(columns.columns) - len(row))])
 
 
 def _any_again(data: bytes) -> bytes:

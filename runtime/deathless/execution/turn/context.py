@@ -19,6 +19,7 @@ from deathless.base.errors import Closed, InvalidUse
 from deathless.base.times import Due
 from deathless.execution.turn.generator import Random
 from deathless.execution.turn.operations import Gather, Operation, Promise, Race, Timer, Waitable
+from deathless.execution.turn.topic import Row, Topic
 from deathless.execution.turn.turn import Turn, encode_arguments
 
 __all__ = ["Context", "QueryContext", "Turn"]
@@ -97,6 +98,17 @@ class Context(QueryContext):
         Raises: TooLarge, InvalidArgument for a key, InvalidUse.
         """
         self._now().ask().fork((service, key, method), encode_arguments(arguments))
+
+    def emit(self, topic: Topic[Row], row: Row) -> None:
+        """Publish a row of a topic: exactly once, when this turn commits, with the key and the time of this turn.
+
+        Args:
+            topic: of this service, as `service.topic` gave it.
+            row: of the topic's class. What it holds is taken down at once: to change it afterwards changes nothing.
+
+        Raises: InvalidArgument for a value that does not fit its column, TooLarge, InvalidUse.
+        """
+        self._now().ask().emit(topic, row)
 
     @overload
     def call(

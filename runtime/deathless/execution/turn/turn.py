@@ -26,6 +26,7 @@ from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, Invalid
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, shard_of
 from deathless.base.times import Due
+from deathless.base.topics.row_schema import EMIT
 from deathless.codec.messages import U64, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -55,6 +56,7 @@ from deathless.execution.turn.asked_operation import (
 )
 from deathless.execution.turn.generator import Random
 from deathless.execution.turn.operations import CANCELLED, Activity, Call, Operation, Promise, Timer, decoder
+from deathless.execution.turn.topic import Row, Topic
 from deathless.execution.values.failure import Failures
 from deathless.execution.values.function import Function
 from deathless.execution.values.ordered import encode_any
@@ -79,6 +81,7 @@ class Settings:
     seed: bytes = bytes(32)
     limits: Limits = field(default_factory=Limits)
     activities: Mapping[Function, ActivitySpec] = field(default_factory=dict)
+    topics: Mapping[str, Topic[msgspec.Struct]] = field(default_factory=dict)  # that the service publishes, by name
     sharding: Sharding = field(default_factory=Sharding)
     failures: Failures = field(default_factory=Failures)
     prints: bool = False  # True: a handler runs again for a checkpoint that holds checksums of what it asked for
@@ -277,6 +280,8 @@ class Asked:
             raise InvalidUse("the name of a service must not be empty")
         if not is_service_name(service):  # it becomes part of a path, and of every list of peers
             raise InvalidUse(f"{service[:100]!r} is no name of a service")
+        if service in self._settings.topics:  # whose rows are checked before they are sent
+            raise InvalidUse(f"{service!r} is a topic: publish rows with ctx.emit")
         ours = self._settings.sharding
         if service != self._settings.service:
             return _target(service, ours.place(service, key.encode()))
@@ -290,7 +295,16 @@ class Asked:
             address: service, key, method.
             arguments: msgpack map.
         """
-        target = self._target(address[0], address[1])
+        self._send(self._target(address[0], address[1]), address, arguments)
+
+    def emit(self, topic: Topic[Row], row: Row) -> None:
+        """Send a row to a topic: as a fork, by whose key others tell which entity it is of."""
+        if self._settings.topics.get(topic.name) is not topic:
+            raise InvalidUse(f"{topic!r} is no topic of {self._settings.service}")
+        arguments = topic.encode(row, self.turn.now_us)
+        self._send(_target(topic.name, 0), (topic.name, self.turn.key.decode(), EMIT), arguments)
+
+    def _send(self, target: Target, address: tuple[str, str, str], arguments: bytes) -> None:
         if not self._sender:
             self._sender = encode_body(Sender(self.turn.chain))
         message = self._message(Kind.FORK, address, self._sender, arguments)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
+from deathless.base.topics.settings import kept_by
 from deathless.base.volume import find_shortage
 from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, SUFFIX
 from deathless.engine.log.route import Identity
@@ -19,6 +20,17 @@ def volume_bytes(directory: str) -> int:
     """Give the size of the file system that holds the directory, used or not. Raises: OSError."""
     found = os.statvfs(directory)
     return found.f_blocks * found.f_frsize
+
+
+def log_room_bytes(config: ReplicaConfig) -> int:
+    """Give what of a volume is the log's, beside its topics; 0: it does not say how large it is. Raises: OSError."""
+    size = volume_bytes(config.directory)
+    return size and max(1, size - _topics_bytes(config))
+
+
+def _topics_bytes(config: ReplicaConfig) -> int:
+    """Give what the rows of all topics of the service may come to."""
+    return config.shards * sum(kept_by(config.drivers).values())
 
 
 def volume_shortage(config: ReplicaConfig, replicas: int) -> str | None:
@@ -35,7 +47,14 @@ def volume_shortage(config: ReplicaConfig, replicas: int) -> str | None:
         state = _newest_checkpoint_bytes(config.directory)
     except OSError:
         return None  # whoever uses the directory meets the same error, and says more about it
-    return find_shortage(size, config.make_limits(), replicas=replicas, shards=config.shards, state_bytes=state)
+    return find_shortage(
+        size,
+        config.make_limits(),
+        replicas=replicas,
+        shards=config.shards,
+        state_bytes=state,
+        topics_bytes=_topics_bytes(config),
+    )
 
 
 def _standing(folder: Path) -> Path:

@@ -22,6 +22,7 @@ import msgspec
 from deathless.execution.rehearsal.findings import Difference
 from deathless.execution.values.failure import bounded
 from deathless.shell.operate.replay import LogDiffers, ReplayResult
+from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Rehearsed
 from deathless.shell.supervisor.termination_message import BYTES_MAX, leave_word
 
@@ -75,6 +76,16 @@ class Covered(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     left_out: int = 0
 
 
+class FollowedInPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How much of a growing log was compared."""
+
+    seconds: float
+    messages: int = 0  # that the log got in that time
+    compared: int = 0  # of these
+    behind_max: int = 0
+    ended: str = ""  # why it could not be followed for all of the time
+
+
 class RehearsedInPod(msgspec.Struct, kw_only=True, rename="camel"):
     """What came of a rehearsal."""
 
@@ -91,6 +102,7 @@ class RehearsedInPod(msgspec.Struct, kw_only=True, rename="camel"):
     coverage: list[Covered]
     not_covered: list[str]
     left_off: int = 0  # entries that did not fit
+    followed: FollowedInPod | None = None  # None: it ended where the log did
 
 
 def of_replay(result: ReplayResult) -> Replayed:
@@ -138,6 +150,7 @@ def of_rehearsal(rehearsed: Rehearsed) -> RehearsedInPod:
             if each.turns
         ],
         not_covered=[fitted(each, SHORT_BYTES) for each in rehearsed.not_covered[:LIST_MAX]],
+        followed=None if rehearsed.followed is None else _followed(rehearsed.followed),
     )
     met = len(rehearsed.coverage) - len(rehearsed.not_covered)
     all_ = len(ordered) + len(rehearsed.misfits) + len(rehearsed.not_covered) + met
@@ -149,6 +162,16 @@ def of_rehearsal(rehearsed: Rehearsed) -> RehearsedInPod:
         next(each for each in lists if len(each) > KEPT or (each and each is told.differences)).pop()
         told.left_off += 1
     return told
+
+
+def _followed(followed: Followed) -> FollowedInPod:
+    return FollowedInPod(
+        seconds=round(followed.seconds, 3),
+        messages=followed.messages,
+        compared=followed.compared,
+        behind_max=followed.behind_max,
+        ended=fitted(followed.ended, 2 * SHORT_BYTES),
+    )
 
 
 def _differs(each: Difference) -> Differs:

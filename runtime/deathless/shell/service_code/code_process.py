@@ -16,6 +16,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, Internal
+from deathless.base.topics.settings import check_kept
 from deathless.core.client.events import error_of
 from deathless.engine.replica.failures import as_ours
 from deathless.shell.service_code.fingerprint import Description, describe
@@ -76,7 +77,9 @@ def main(arguments: list[str]) -> None:
     """Describe the code of the config on standard input; the answer goes to the descriptor that is named."""
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplicaConfig)
     try:
-        code = describe(load_configured(config), config.make_limits(), config.sharding)
+        service = load_configured(config)
+        check_kept([*service.topics], config.drivers)
+        code = describe(service, config.make_limits(), config.sharding)
         answer = _Answer(code.parts, code.former, {name: str(path) for name, path in code.files.items()})
     except Exception as error:  # noqa: BLE001  the author's module may raise anything
         ours = as_ours(error, "reading the code")

@@ -29,6 +29,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, Internal
 from deathless.base.limits import TURN_MEMORY_BYTES_MAX, Limits
+from deathless.base.topics.settings import check_kept
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 from deathless.core import events as ev
@@ -59,7 +60,7 @@ from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.turn.running import Running
 from deathless.shell.directory.adopted import read_adoption
-from deathless.shell.disk.open_log import open_log, volume_bytes
+from deathless.shell.disk.open_log import log_room_bytes, open_log
 from deathless.shell.disk.spool_files import FileSpool, scratch_folder
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.machine_clock import MachineClock
@@ -125,7 +126,7 @@ class Worker:
 
     def __init__(self, config: ReplicaConfig, pair: socket.socket, page: str = "") -> None:
         self.config = config
-        self.limits: Limits = config.make_limits().fitted(volume_bytes(config.directory), config.shards)
+        self.limits: Limits = config.make_limits().fitted(log_room_bytes(config), config.shards)
         if page:  # where the supervisor has it, whatever has room by now
             self.page = Page(page, fresh=True, directory=config.directory)
         else:
@@ -180,6 +181,7 @@ class Worker:
         await self._loop.create_connection(lambda: self._line, sock=self._pair)
         guards = TurnGuards(TURN_MEMORY_BYTES_MAX)  # before the author's code is imported
         service = load_configured(config)
+        check_kept([*service.topics], config.drivers)  # before it may lead
         async with open_lock(config, self.filesystem, "worker") as lock, contextlib.AsyncExitStack() as parts_of_log:
             self._lock = LockAsker(lock, after=self._host.after, answering=self._lock_answers, spawn=self._spawn)
             view = await lock.view()

@@ -199,6 +199,49 @@ def test_names_of_drivers_are_nobody_elses(names: list[str], problems: list[str]
     assert [f"{show_path(p.path)}: {p.what}" for p in found] == problems
 
 
+@pytest.mark.parametrize(
+    ("names", "problems"),
+    [
+        (["bank"], ["spec.topics[0].name: is also the name of this service itself"]),
+        (["stock", "mail"], ["spec.topics[0].name: is also the name of a peer",
+                             "spec.topics[1].name: is also the name of a driver"]),
+        (["a", "b", "a"], ["spec.topics[2].name: is also the name of another topic"]),
+        (["a", "b"], []),
+    ],
+)  # fmt: skip
+def test_names_of_topics_are_nobody_elses(names: list[str], problems: list[str]) -> None:
+    others = {"drivers": [{"name": "mail", "kind": "files"}], "peers": [{"name": "stock", "path": "x"}]}
+    found = relation_problems(manifest(topics=[{"name": name} for name in names], **others))
+    assert [f"{show_path(p.path)}: {p.what}" for p in found] == problems
+
+
+def test_topics_reach_every_replica_with_the_folder_of_its_shard() -> None:
+    found = manifest(topics=[{"name": "sales", "keepBytes": "1Gi"}], shards=2, drivers=[{"name": "a", "kind": "files"}])
+    for config in replica_configs(found, module="m:a", directory="/d", token="", folder="/x"):
+        assert [driver.name for driver in config.drivers] == ["a", "sales"]
+        assert config.drivers[1].options == {
+            "directory": f"/d/shards/{config.shard}/topics/sales", "keepBytes": 1 << 30, "keepSeconds": 0,
+        }  # fmt: skip
+
+
+def test_topics_that_would_fill_the_volume_are_refused_where_its_size_is_said() -> None:
+    topics = [{"name": "sales", "keepBytes": "4Gi"}, {"name": "returns", "keepBytes": "1Gi"}]
+
+    def told(size: str, **more: object) -> list[str]:
+        found = relation_problems(manifest(topics=topics, logStorage={"size": size}, **more))
+        return [f"{show_path(p.path)}: {p.what}; {p.remedy}" for p in found]
+
+    assert told("6Gi") == told("") == []
+    assert told("5Gi") == [
+        (
+            "spec.topics: may have more rows than there is room for: the log's volume has 5242880Ki, and the least for "
+            "3 replicas with these limits, and 5120Mi of topics, is 5216Mi; lower keepBytes, or raise logStorage.size"
+        )
+    ]
+    assert len(told("10Gi", shards=2)) == 1
+    assert relation_problems(manifest(logStorage={"size": "1Mi"})) == [], "of the log alone its own check tells"
+
+
 @pytest.mark.parametrize("kind", ["file", "x:", ":x", "a b"])
 def test_a_driver_of_no_known_kind_is_refused(kind: str) -> None:
     with pytest.raises(msgspec.ValidationError, match="kind"):

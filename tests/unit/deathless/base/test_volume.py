@@ -11,6 +11,7 @@ import pytest
 from deathless.base.limits import Limits
 from deathless.base.manifest import ServiceSpec, least_volume, volume_problem
 from deathless.base.manifest_parts import LEAST_VOLUME, LimitsSpec, LogStorage
+from deathless.base.topics.settings import Topic
 from deathless.base.volume import find_shortage, show_bytes
 
 ROOT = Path(__file__).parents[4]
@@ -57,6 +58,10 @@ def test_a_spec_is_judged_by_its_replicas_shards_and_limits() -> None:
     assert volume_problem(spec, 191 * MIB) == (
         "the log's volume has 195584Ki, and the least for 2 shards of 3 replicas with these limits is 192Mi"
     )
+    with_topic = msgspec.structs.replace(spec, topics=(Topic(name="sales", keep_bytes="1Gi"),))
+    assert least_volume(with_topic) == "2240Mi"
+    assert volume_problem(with_topic, 2240 * MIB) is None
+    assert "with these limits, and 2048Mi of topics, is 2240Mi" in str(volume_problem(with_topic, 2239 * MIB))
     small = LimitsSpec(spare_bytes=2 * MIB, frame_bytes_max=MIB, allocate_bytes=MIB)
     assert least_volume(msgspec.structs.replace(spec, shards=1, limits=small)) == "18Mi"
 

@@ -26,6 +26,7 @@ from deathless.base.errors import InvalidArgument, UpgradeRefused
 from deathless.shell.link.config_file import config_path
 from deathless.shell.net.admin_call import Access, access_of, ask
 from deathless.shell.operate.status import ReplicaView, ServiceView, look
+from deathless.shell.operate.upgrading.kept_topics import kept_by_all
 from deathless.shell.operate.upgrading.local_upgraders import LocalUpgraders
 from deathless.shell.operate.upgrading.upgrade_lead import Told, UpgradeLead, Waits
 from deathless.shell.service_code.code_process import describe_code_of
@@ -131,7 +132,8 @@ class LiveUpgrade:
         )
 
     def _describe(self) -> Description:
-        wanted = msgspec.structs.replace(self._template, module=self._module, code=self._code)
+        kept = kept_by_all(self._template.directory, self._template.drivers)
+        wanted = msgspec.structs.replace(self._template, module=self._module, code=self._code, drivers=kept)
         described = describe_code_of(wanted, self._environment)
         if self._code and self._code not in {each.hex() for each in described.spellings}:
             told = what_differs(self._template.directory, bytes.fromhex(self._code), described)

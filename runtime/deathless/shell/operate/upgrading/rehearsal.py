@@ -6,7 +6,8 @@ r"""Rehearses an upgrade: a service's own log is run by the former code and by t
 The run begins at the oldest place that is whole (a checkpoint, or the log's beginning) behind the last upgrade, so that
 one code wrote all of it. The processes are children of this one and nobody's else (rehearsal_child); one frame is under
 way at a time, so memory holds the states of three processes and no log. In a pod the former code is served by a
-container of the image that wrote the log (shell.upgrade.former_server).
+container of the image that wrote the log (shell.upgrade.former_server). A run ends where the log does, or follows it as
+it grows (live_log).
 
 Guarantees: nothing is written into the service's folder, no lock is taken, nobody is sent anything; what is begun ends
 with this process, and leaves nothing. Does not: import the author's code; run queries; judge (execution.rehearsal).
@@ -14,6 +15,7 @@ with this process, and leaves nothing. Does not: import the author's code; run q
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -29,17 +31,19 @@ from typing import IO, Final, cast
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint, InvalidArgument
-from deathless.codec.frames import Frame
+from deathless.base.errors import CorruptCheckpoint, InvalidArgument, LockUnavailable
+from deathless.codec.frames import ORIGIN, Frame
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
 from deathless.engine.ports import ServiceRecord
 from deathless.execution.interface.misfit import Misfit, Tally
 from deathless.execution.rehearsal.findings import ENDED, NOT_DETERMINISTIC, Coverage, Difference, Findings, merged
 from deathless.execution.rehearsal.steps import Did, Step, decode_trace, named_in
-from deathless.shell.lock_stores.inspection import Inspection
+from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.replay import frames_between, survey
+from deathless.shell.operate.upgrading.live_log import Followed, Following, LiveLog, Source
 from deathless.shell.operate.upgrading.rehearsal_child import (
+    COUNT_BYTES,
     MODULE,
     NOTE_BYTES,
     PRINT_BYTES,
@@ -58,6 +62,7 @@ CLOSED: Final = "it has closed its end"
 END_S: Final = 2.0  # a process that is killed is gone by then
 TURNS_S: Final = 120.0
 """The turns of one frame end within this; a worker would be ended after a turn of `turnMaxS`, 10 s."""
+ASK_S: Final = 5.0  # a lock store that has not answered by then is asked again
 Told = Callable[[str], object]
 
 
@@ -75,6 +80,7 @@ class Rehearsed(msgspec.Struct, kw_only=True):
     misfits: list[Misfit] = []
     notes: list[Misfit] = []
     coverage: list[Coverage] = []
+    followed: Followed | None = None  # None: it ended where the log did
 
     @property
     def undeclared(self) -> list[Difference]:
@@ -85,6 +91,11 @@ class Rehearsed(msgspec.Struct, kw_only=True):
     def passed(self) -> bool:
         """Nothing is in the way."""
         return not (self.undeclared or self.misfits)
+
+    @property
+    def cut_short(self) -> str:
+        """Why the log could not be followed for the time that was asked for; empty: it was, or nobody asked for it."""
+        return self.followed.ended if self.followed is not None and not self.followed.interrupted else ""
 
     @property
     def not_covered(self) -> list[str]:
@@ -104,10 +115,16 @@ class Window:
     Attributes:
         start: lsn at or below which it begins; None: as early as it may.
         messages: how many are run, to the end of their frame; None: all.
+        following: how long the log is followed as it grows; None: the run ends where the log does.
     """
 
     start: int | None = None
     messages: int | None = None
+    following: Following | None = None
+
+
+NEWEST: Final = 1 << 62
+"""As a window's start: the newest checkpoint that there is."""
 
 
 def rehearse(
@@ -129,10 +146,14 @@ def rehearse(
         former: Unix socket at which the former code is served (shell.upgrade.former_server); empty: the copy that is
             kept with the log runs, in a process of ours.
 
-    Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with; FormerCodeMissing; what the
-    codes raise when they are loaded; Diverged where the former code does not give what it gave.
+    Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with, or what does not grow is to
+    be followed; FormerCodeMissing; what the codes raise when they are loaded; Diverged where the former code does not
+    give what it gave.
     """
-    runs = [_Run(look, module, environment, window, told, former).run() for look in looks]
+    runs = list[Rehearsed]()
+    for look in looks:
+        if not (runs and window.following is not None and window.following.stopped()):
+            runs.append(_Run(look, module, environment, window, told, former).run())
     if len(runs) == 1:
         return runs[0]
     misfits, notes, coverage = Tally(), Tally(), dict[str, Coverage]()
@@ -153,6 +174,22 @@ def rehearse(
         misfits=misfits.misfits(),
         notes=notes.misfits(),
         coverage=list(coverage.values()),
+        followed=_all_followed([each.followed for each in runs if each.followed is not None]),
+    )
+
+
+def _all_followed(shards: Sequence[Followed]) -> Followed | None:
+    """Give how much was compared of the logs of several shards; None: they were not followed."""
+    if not shards:
+        return None
+    return Followed(
+        seconds=sum(each.seconds for each in shards),
+        caught_up=all(each.caught_up for each in shards),
+        messages=sum(each.messages for each in shards),
+        compared=sum(each.compared for each in shards),
+        behind_max=max(each.behind_max for each in shards),
+        interrupted=any(each.interrupted for each in shards),
+        ended="; ".join(filter(None, (each.ended for each in shards))),
     )
 
 
@@ -164,6 +201,7 @@ class _Start:
     place: bytes  # of a checkpoint; empty: the beginning
     lsn: int
     to: int
+    chain: bytes = ORIGIN.chain  # behind the message at `lsn`
 
 
 def start_of(look: Inspection, fingerprint: bytes, start: int | None) -> _Start:
@@ -185,14 +223,26 @@ def start_of(look: Inspection, fingerprint: bytes, start: int | None) -> _Start:
             continue
         with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
             if look.checkpoints.read_back(each.name).fingerprint == fingerprint:
-                return _Start(PLACE.pack(each.lsn, each.chain), int(each.lsn), to)
+                return _Start(PLACE.pack(each.lsn, each.chain), int(each.lsn), to, each.chain)
     if beginning:
         return _Start(b"", 0, to)
+    where = "" if start in (None, NEWEST) else f"at or below lsn {start} "
     raise InvalidArgument(
-        f"there is no whole checkpoint {'' if start is None else f'at or below lsn {start} '}to begin with, behind "
-        f"lsn {floor}, where the code that serves began",
+        f"there is no whole checkpoint {where}to begin with, behind lsn {floor}, where the code that serves began",
         remedy="`deathless checkpoint take` takes one; what comes behind it can be rehearsed",
     )
+
+
+def head_of(config: ReplicaConfig) -> int:
+    """Ask the lock store for the head. Raises: LockUnavailable; as `inspect`."""
+
+    async def ask() -> int:
+        return (await asyncio.wait_for(inspect(config), ASK_S)).view.head
+
+    try:
+        return asyncio.run(ask())
+    except TimeoutError:
+        raise LockUnavailable(f"no answer within {ASK_S:g} s") from None
 
 
 # ---- one shard -------------------------------------------------------------------------------------------------
@@ -306,6 +356,7 @@ class Child(Side):
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,
+                process_group=0,  # Ctrl-C is for this process, which ends them or gives a verdict
             )
         except OSError as error:
             ours.close()
@@ -336,6 +387,41 @@ class Child(Side):
             self._process.wait(END_S)
 
 
+class _Part:
+    """The part of a log that ends where the log did when it was looked at, or before."""
+
+    def __init__(self, look: Inspection, start: _Start, messages: int | None) -> None:
+        self.over = False
+        self._frames = frames_between(look, start.lsn, start.to)
+        self._left = start.to - start.lsn if messages is None else messages  # nothing more is given below 1
+        self._behind = self._left
+
+    def ready(self) -> Frame | None:
+        """See LiveLog."""
+        frame = next(self._frames, None) if self._left > 0 else None
+        if frame is None:
+            self.over = True
+        else:
+            self._left -= frame.count
+        return frame
+
+    def pause(self) -> None:
+        """See LiveLog: it is over before anybody waits."""
+
+    def stop(self, why: str) -> None:
+        """See LiveLog."""
+        del why
+        self.over = True
+
+    def compared(self, frame: Frame) -> None:
+        """See LiveLog."""
+        self._behind -= frame.count
+
+    def behind(self) -> int:
+        """See LiveLog."""
+        return max(self._behind, 0)
+
+
 class _Run:
     """The rehearsal of one shard."""
 
@@ -351,9 +437,15 @@ class _Run:
         self._findings = Findings()
         self._messages = 0
         self._lsn = 0
+        self._told_found = 0  # differences that the new code has told of, which nobody declares
 
     def run(self) -> Rehearsed:
         """Do it. Raises: see rehearse."""
+        following = self._window.following
+        if following is not None:
+            if self._look.known_confirmed:
+                raise InvalidArgument("an exported log does not grow", remedy="`deathless upgrade rehearse` runs it")
+            self._look = asyncio.run(inspect(self._look.config))  # another shard may have been followed meanwhile
         look = self._look
         if not look.view.head:
             raise InvalidArgument("the log is empty: there is nothing to rehearse with")
@@ -385,7 +477,10 @@ class _Run:
                 notes=ready.notes,
             )
             if ready.runs:
-                found = self._compare(former, news, start, file)
+                log = self._log(start)
+                found = self._compare(former, news, log, file)
+                if isinstance(log, LiveLog):
+                    result.followed = log.followed()
                 result.differences = merged((found.differences, self._findings.differences()))
                 result.coverage = found.coverage
                 result.misfits = _once(ready.misfits, found.misfits)
@@ -413,44 +508,65 @@ class _Run:
         other = 1 if record.hash_seed != 1 else 2
         return base | {"PYTHONHASHSEED": str(record.hash_seed)}, base | {"PYTHONHASHSEED": str(other)}
 
-    def _compare(self, former: Side, news: list[Side], start: _Start, file: IO[bytes]) -> Found:
+    def _compare(self, former: Side, news: list[Side], log: LiveLog | _Part, file: IO[bytes]) -> Found:
         """Run the log by all of them; gives what was found up to the end, or up to where the new code ended."""
-        total = start.to - start.lsn if self._window.messages is None else self._window.messages
-        frames = self._frames(start)
-        frame = next(frames, None)
-        if frame is not None:
-            former.say(Word.APPLY, frame_body(frame))
+        frame = self._next(former, log)
         while frame is not None:
             did = _heard(former, Word.DID, "the former code", TURNS_S)
-            following = next(frames, None)
-            if following is not None:  # it runs while the new code runs this one
-                former.say(Word.APPLY, frame_body(following))
+            ahead = self._ready(former, log)  # it runs while the new code runs this one
             for each in news:
                 each.say(Word.STEPS, did)
             try:
-                prints = [each.hear(Word.JUDGED, TURNS_S) for each in news]
+                judged = [each.hear(Word.JUDGED, TURNS_S) for each in news]
             except ChildEnded:
                 self._died(news, did, file)
+                log.stop("the process of the new code ended")
                 return Found([], [], [])
+            prints = [each[COUNT_BYTES:] for each in judged]
             if prints[0] != prints[1]:
                 self._not_deterministic(prints, did)
+            self._told_found = int.from_bytes(judged[0][:COUNT_BYTES], "little")
             self._messages += frame.count
             self._lsn = int(frame.last_lsn)
-            self._told(f"{self._messages:,} of {max(total, self._messages):,} messages are compared")
-            frame = following
+            log.compared(frame)
+            self._tell(log)
+            frame = ahead or self._next(former, log)
         former.say(Word.GIVE)
         _heard(former, Word.GIVEN, "the former code")
         news[0].say(Word.FINISH)
         return read_msgpack(_heard(news[0], Word.FOUND, "the new code"), Found)
 
-    def _frames(self, start: _Start) -> Iterator[Frame]:
-        left = self._window.messages
-        for frame in frames_between(self._look, start.lsn, start.to):
-            if left is not None:
-                if left <= 0:
-                    return
-                left -= frame.count
-            yield frame
+    def _next(self, former: Side, log: LiveLog | _Part) -> Frame | None:
+        """Wait for the next frame, and have the former code run it; None: it is over."""
+        while (frame := self._ready(former, log)) is None and not log.over:
+            self._tell(log)
+            log.pause()
+        return frame
+
+    def _ready(self, former: Side, log: LiveLog | _Part) -> Frame | None:
+        frame = log.ready()
+        if frame is not None:
+            former.say(Word.APPLY, frame_body(frame))
+        return frame
+
+    def _tell(self, log: LiveLog | _Part) -> None:
+        """Tell how far it is."""
+        behind = log.behind()
+        done = f"{self._messages:,} of {self._messages + behind:,} messages are compared"
+        if not isinstance(log, LiveLog):
+            self._told(done)
+        else:
+            found = self._told_found + len(self._findings.differences())
+            stage = "following" if log.caught_up else "catching up"
+            self._told(f"{stage}: {done}, {behind:,} behind; differences so far: {found}")
+
+    def _log(self, start: _Start) -> LiveLog | _Part:
+        """Give the part of the log that is run."""
+        look, following = self._look, self._window.following
+        if following is None:
+            return _Part(look, start, self._window.messages)
+        source = Source(fs=look.filesystem, head_of=lambda: head_of(look.config))
+        return LiveLog(source, look.view.head, start.lsn, start.chain, following)
 
     def _died(self, news: list[Side], did: bytes, file: IO[bytes]) -> None:
         """Tell of a process of the new code that ended in these steps."""

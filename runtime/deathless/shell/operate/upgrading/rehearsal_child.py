@@ -8,7 +8,7 @@
     APPLY (a frame)          ------->    runs it
                              <-------    DID (steps, and what was done)
     STEPS (the same)         ---------------------------------------->    runs them, and compares
-                             <----------------------------------------    JUDGED (a print of each step)
+                             <----------------------------------------    JUDGED (how much differs, prints of steps)
     GIVE                     ------->    gives all it holds at the end
                              <-------    GIVEN
     FINISH                   ---------------------------------------->    migrates that, and compares
@@ -57,6 +57,8 @@ from deathless.shell.upgrade.packets import Begin
 
 MODULE: Final = REHEARSAL_MODULE
 PRINT_BYTES: Final = 8
+COUNT_BYTES: Final = 4
+"""In front of the prints: how many differences there are so far that nobody declares."""
 NOTE_BYTES: Final = 8
 SERVED: Final = "--served"
 NO_FILE: Final = -1
@@ -205,7 +207,8 @@ class New:
             run = judge.step(step, did)
             done = b"" if run is None else encode_did(run)
             prints.append(hashlib.blake2b(done, digest_size=PRINT_BYTES).digest())
-        return b"".join(prints)
+        found = sum(not each.declared for each in judge.differences)
+        return found.to_bytes(COUNT_BYTES, "little") + b"".join(prints)
 
     def _given(self) -> Snapshot:
         """Read what the former code holds."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from deathless import Context, Continue, Migration, Service, Struct, Suspended
 from deathless.base.limits import Limits
 from deathless.execution.interface.comparison import Comparison, UnderWay, Use, compare
@@ -181,3 +183,17 @@ def test_what_has_a_way_back_is_not_noted() -> None:
         return old
 
     assert compared(bank(), new).notes == []
+
+
+def test_another_column_is_told_with_what_to_do() -> None:
+    old, new = bank(), bank()
+    old.topic("deposits", Account)
+    new.topic("deposits", msgspec.defstruct("Deposited", [("balance", int)]))
+    assert [each.text for each in compared(old, new).misfits] == [
+        (
+            "TopicChanged: rows of topic deposits: column 'balance' was of type float64, and is of type int64; "
+            "publish these rows in a topic of another name"
+        )
+    ]
+    assert compared(bank(), new).compatible
+    assert [each.word for each in compared(old, bank()).notes] == ["TopicGone"]

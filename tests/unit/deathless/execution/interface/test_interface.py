@@ -16,9 +16,12 @@ from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
 from deathless.execution.interface.interface import (
     FORMAT,
+    FORMAT_WITH_TOPICS,
     Interface,
+    TopicShape,
     decode_interface,
     encode_interface,
+    interface_as_json,
     interface_from_json,
     interface_hash,
     interface_of,
@@ -74,8 +77,8 @@ def test_bytes_are_the_same_in_a_process_with_another_hash_seed() -> None:
 
 
 def test_a_later_format_is_refused() -> None:
-    later = msgspec.structs.replace(of(service()), format=FORMAT + 1)
-    with pytest.raises(InvalidConfig, match="has format 2"):
+    later = msgspec.structs.replace(of(service()), format=FORMAT_WITH_TOPICS + 1)
+    with pytest.raises(InvalidConfig, match="has format 3, and 1 and 2 are known here"):
         decode_interface(encode_interface(later))
 
 
@@ -95,3 +98,32 @@ def test_a_class_that_is_not_there_is_refused() -> None:
     broken = msgspec.structs.replace(of(service()), classes=())
     with pytest.raises(InvalidConfig, match="broken"):
         interface_from_json(msgspec.json.encode(broken))
+
+
+def with_topic() -> Service:
+    made = service()
+    made.topic("sales", msgspec.defstruct("Sold", [("article", str), ("cents", int | None, None)]))
+    return made
+
+
+def test_columns_of_topics_stand_in_the_interface() -> None:
+    found = of(with_topic())
+    assert found.format == FORMAT_WITH_TOPICS
+    assert {name: schema.text for name, schema in found.schemas.items()} == {"sales": "article:utf8,cents:int64?"}
+    assert decode_interface(encode_interface(found)) == found
+    assert interface_from_json(interface_as_json(found)) == found
+    assert interface_hash(found) != interface_hash(of(service()))
+
+
+def test_a_code_without_topics_has_the_bytes_that_it_ever_had() -> None:
+    found = of(service())
+    assert (found.format, found.schemas) == (FORMAT, {})
+    assert len(encode_interface(found)) == 807
+    assert interface_hash(found).hex() == "75221b8cf72876000d79da3aca2ccba3"
+    assert b"topics" not in encode_interface(found) + interface_as_json(found)
+
+
+def test_a_schema_that_is_none_is_refused() -> None:
+    broken = msgspec.structs.replace(of(with_topic()), topics=(TopicShape("sales", "article:text"),))
+    with pytest.raises(InvalidConfig, match="broken: expected a type"):
+        decode_interface(encode_interface(broken))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from deathless import Context, Migration, Service, Struct
@@ -181,3 +182,19 @@ def test_arguments_lead_down_from_a_version_that_there_is() -> None:
     made.accepts("pay", from_=2, to=1, args=Args2)(back)
     with pytest.raises(InvalidService, match="have a way back from version 2 already"):
         made.accepts("pay", from_=2, to=1, args=Args2)(back)
+
+
+def with_topic(made: Service, *columns: tuple[str, type] | tuple[str, Any, Any]) -> Service:
+    made.topic("deposits", msgspec.defstruct("Deposited", columns))
+    return made
+
+
+def test_rows_of_topics_keep_their_columns_on_the_way_back() -> None:
+    one, two = ("cents", int), ("note", str | None, None)
+    assert texts(found(with_topic(second(), one), with_topic(first(), one))) == []
+    assert texts(found(with_topic(second(), one, two), with_topic(first(), one))) == [
+        "TopicChanged: rows of topic deposits in version 1: column 'note' is gone; go on with the code that serves"
+    ]
+    gone = found(with_topic(second(), one), first())
+    assert gone.exists
+    assert [each.text for each in gone.notes] == ["TopicGone: topic deposits of version 2 gets no more rows"]

@@ -22,6 +22,7 @@ from deathless.execution.turn.asked_operation import (
     AskedTimer,
     encode_asked,
 )
+from deathless.execution.turn.topic import Topic
 from deathless.execution.turn.turn import Settings
 
 pack = msgspec.msgpack.encode
@@ -31,9 +32,17 @@ WIDE = b"\x82\xa1a\xcd\x00\x02\xa1b\x01"  # the same, the other way round, and w
 BOX, FULL_BOX = pack({"parcel": {"name": "box"}}), pack({"parcel": {"name": "box", "grams": 5}})
 
 
+TOPIC = Topic("sales", msgspec.defstruct("Sold", [("article", str), ("cents", int | None, None)]), "here")
+
+
+def row(schema: str, *values: object, time_us: int = 5) -> AskedFork:
+    return AskedFork("sales", 0, "a", "emit", pack({"schema": schema, "time_us": time_us, "row": values}))
+
+
 def comparison(*, strict: bool = False) -> Comparison:
     plans = {name.encode(): Plan(spec, maps=True) for name, spec in SERVICE.specs.items()}
-    settings = Settings(service="shop", seed=SEED, activities={s.function: s for s in SERVICE.activities.values()})
+    settings = Settings(service="shop", seed=SEED, activities={s.function: s for s in SERVICE.activities.values()},
+                        topics={"sales": TOPIC})  # fmt: skip
     return Comparison(plans, Entities(SERVICE, Limits()), settings, strict=strict)
 
 
@@ -46,6 +55,7 @@ SAME: list[tuple[AskedOperation, AskedOperation]] = [
     (AskedRun("charge", b"\x81\xa5cents\x05"), AskedRun("charge", b"\x81\xa5cents\xcd\x00\x05", 1, 2, True)),
     (AskedRun("gone", TURNED), AskedRun("gone", WIDE)),
     (AskedComplete("4.1", b"\x00" + TURNED), AskedComplete("4.1", b"\x00" + WIDE)),
+    (row("article:utf8", "x"), row("article:utf8,cents:int64?", "x", None)),
 ]
 OTHER: list[tuple[AskedOperation, AskedOperation]] = [
     (AskedCall("stock", 0, "a", "take", TURNED), AskedFork("stock", 0, "a", "take", TURNED)),
@@ -59,6 +69,11 @@ OTHER: list[tuple[AskedOperation, AskedOperation]] = [
     (AskedComplete("4.1", b"\x00\x01"), AskedComplete("4.2", b"\x00\x01")),
     (AskedRun("charge", b"\x81\xa5cents\x05"), AskedRun("charge", b"\x81\xa5cents\x06")),
     (AskedPromise(), AskedTimer(1, 0)),
+    (row("article:utf8", "x"), row("article:utf8,cents:int64?", "y", None)),
+    (row("article:utf8", "x"), row("article:utf8", "x", time_us=6)),
+    (row("article:binary", "x"), row("article:utf8,cents:int64?", "x", None)),
+    (row("article", "x"), row("article:utf8,cents:int64?", "x", None)),
+    (AskedFork("sales", 0, "a", "emit", b"\xc1"), row("article:utf8,cents:int64?", "x", None)),
 ]
 
 
@@ -74,6 +89,13 @@ def test_same_value_is_the_same_of_other_code_and_not_of_the_same(before: AskedO
 @pytest.mark.parametrize(("before", "now"), OTHER, ids=str)
 def test_another_operation_differs(before: AskedOperation, now: AskedOperation) -> None:
     assert not comparison().same_operation(encode_asked(before), encode_asked(now))
+
+
+def test_a_column_that_came_since_may_be_filled() -> None:
+    before, now = encode_asked(row("article:utf8", "x")), encode_asked(row("article:utf8,cents:int64?", "x", 5))
+    assert comparison().same_operation(before, now)
+    assert not comparison(strict=True).same_operation(before, now)
+    assert not comparison().same_operation(now, before), "one that was filled is not left empty"
 
 
 def test_states_are_compared_by_value_without_the_chain_of_their_maps() -> None:

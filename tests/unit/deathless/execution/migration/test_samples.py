@@ -72,6 +72,7 @@ CAUGHT: dict[str, Case] = {
     "argument_required": Case({"ArgumentRequired:deposit.currency", "ArgumentTypeChanged:deposit"}, messages=DEPOSIT),
     "arguments_that_fit_both_types": Case({"ArgumentsAmbiguous:deposit"}, messages=DEPOSIT),
     "awaiting_handler_became_plain": Case({"KindChanged:deposit"}),
+    "column_of_a_topic_renamed": Case({"TopicChanged:deposits"}, messages=DEPOSIT),
     "default_that_is_left_out_changed": Case({"DefaultChanged:Account.standing"}),
     "enum_loses_a_member": Case({"FieldTypeChanged:Account.kind"}, {"alice": {"balance": 0.0, "kind": "firm"}}),
     "field_of_an_argument_renamed": Case({"ArgumentTypeChanged:deposit.money", "ArgumentTypeChanged:deposit"},
@@ -103,6 +104,7 @@ SAME = BALANCES
 PASSING: dict[str, Case] = {
     "activity_with_another_policy_and_body": Case(set(), compatible=True, after=SAME),
     "class_under_another_name": Case(set(), compatible=True, after=SAME),
+    "column_of_a_topic_added": Case(set(), compatible=True, after=SAME, messages=DEPOSIT),
     "comments": Case(set(), compatible=True, after=SAME, messages=DEPOSIT),
     "dict_became_a_map": Case(set(), {"shelf": {"items": {"Pear": 3}}}, notes=ONE_WAY),
     "field_dropped_on_purpose": Case(set(), {"alice": {"balance": 1.0, "note": "x"}},
@@ -122,6 +124,7 @@ PASSING: dict[str, Case] = {
     "query_added": Case(set(), compatible=True, after=SAME),
     "schedule_added": Case(set(), compatible=True, after=SAME),
     "schedule_moved_on_purpose": Case(set(), notes=frozenset({"ScheduleChanged"}), after=SAME),
+    "topic_removed": Case(set(), notes=frozenset({"TopicGone"}), after=SAME, messages=DEPOSIT),
     "three_versions_in_a_chain": Case(set(), notes=ONE_WAY,
                                       after={"alice": {"amount": "5.00"}, "bob": {"amount": "-2.50"}}),
 }  # fmt: skip

@@ -10,14 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory
 from deathless.base.ids import Digest
 from deathless.base.limits import Limits
+from deathless.base.topics.settings import Topic, topic_configs
+from deathless.base.volume import show_bytes
 from deathless.codec.frames import HEADER_BYTES, ORIGIN, Cut, FrameKind, Run, encode_data
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Handle, ServiceRecord, Tail
 from deathless.shell.disk.filesystem import RealFileSystem
-from deathless.shell.disk.open_log import open_log
+from deathless.shell.disk.open_log import log_room_bytes, open_log, volume_bytes, volume_shortage
 
 LIMITS = Limits(segment_bytes_max=1 << 20, frame_bytes_max=1 << 12, message_bytes_max=1 << 12, spare_bytes=1 << 16)
 RECORD = ServiceRecord("bank", bytes(16), 7, bytes(32), 0, "seal", live=False)
@@ -95,3 +98,23 @@ def test_segments_are_made_ahead_on_large_volumes_of_this_machine_alone(
         log.sync()
     assert bool(orders) == ordered
     log.close()
+
+
+def test_rows_of_topics_need_room_beside_the_log(tmp_path: Path) -> None:
+    fields = {"service": "bank", "module": "m:a", "directory": str(tmp_path), "replica": "r0", "shards": 2}
+    config = msgspec.convert(fields, ReplicaConfig)
+    assert volume_shortage(config, 1) is None
+    large = topic_configs((Topic(name="sales", keep_bytes="100P"),), str(tmp_path))
+    told = volume_shortage(msgspec.structs.replace(config, drivers=large), 1)
+    assert told is not None
+    assert f"and {show_bytes(2 * 100 * 10**15)} of topics" in told
+
+
+def test_the_log_fits_itself_to_what_topics_leave_of_a_volume(tmp_path: Path) -> None:
+    fields = {"service": "bank", "module": "m:a", "directory": str(tmp_path), "replica": "r0", "shards": 2}
+    config = msgspec.convert(fields, ReplicaConfig)
+    whole = log_room_bytes(config)
+    assert whole == volume_bytes(str(tmp_path))
+    for keep, left in (("1Mi", whole - (2 << 20)), ("0", whole), ("100P", 1)):
+        kept = topic_configs((Topic(name="sales", keep_bytes=keep),), str(tmp_path))
+        assert log_room_bytes(msgspec.structs.replace(config, drivers=kept)) == left

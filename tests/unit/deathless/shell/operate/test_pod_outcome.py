@@ -18,6 +18,7 @@ from deathless.shell.operate.pod_outcome import (
     of_replay,
 )
 from deathless.shell.operate.replay import LogDiffers, ReplayResult
+from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Rehearsed
 from deathless.shell.supervisor.termination_message import BYTES_MAX
 
@@ -69,7 +70,14 @@ def rehearsed(count: int, text: str) -> Rehearsed:
     coverage = [Coverage(f"handler{at}{text}", turns=at % 3) for at in every]
     misfits = [Misfit("Removed", f"a{at}", text) for at in every]
     return Rehearsed(
-        from_version=1, to_version=2, messages=9, lsn=9, differences=differences, misfits=misfits, coverage=coverage
+        from_version=1,
+        to_version=2,
+        messages=9,
+        lsn=9,
+        differences=differences,
+        misfits=misfits,
+        coverage=coverage,
+        followed=Followed(seconds=9.0, ended=text),
     )
 
 

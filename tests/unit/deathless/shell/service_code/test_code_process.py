@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import Internal, InvalidConfig, InvalidService
+from deathless.base.errors import Internal, InvalidConfig, InvalidService, TopicNotKept
 from deathless.base.limits import Limits
+from deathless.base.topics.settings import Topic, topic_configs
 from deathless.shell.service_code.code_process import describe_code_of
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.loading import load_service
@@ -46,6 +47,14 @@ def test_what_loading_raises_comes_back_with_its_advice(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig) as caught:
         describe_code_of(config(tmp_path, TEXT, limits={"nothing": 1}), dict(os.environ))
     assert (caught.value.message, caught.value.advice) == ("limits.nothing is not known", InvalidConfig.remedy)
+
+
+def test_code_with_a_topic_is_described_where_the_config_has_it(tmp_path: Path) -> None:
+    text = f"{TEXT}purse.topic('sales', Purse)\n"
+    kept = topic_configs((Topic(name="sales"),), str(tmp_path))
+    assert describe_code_of(config(tmp_path, text, drivers=kept), dict(os.environ)).fingerprint
+    with pytest.raises(TopicNotKept, match=r"add `topics: \[\{name: sales\}\]` to its spec"):
+        describe_code_of(config(tmp_path, text), dict(os.environ))
 
 
 def test_a_process_that_says_nothing_is_a_bug_that_is_told(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import Internal, InvalidService, Overloaded
+from deathless.base.errors import Internal, InvalidService, Overloaded, TopicNotKept
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, packet
 from deathless.core import events as ev
 from deathless.core.supervisor.records import (
@@ -198,6 +198,15 @@ def test_service_that_can_not_be_imported_is_told_before_anything_runs(tmp_path:
     code, last = served(config, nothing)
     assert (code, last.code) == (InvalidService.exit_code, InvalidService.code)
     assert "nowhere_at_all" in last.text
+
+
+def test_code_with_a_topic_that_nobody_keeps_is_told_before_anything_runs(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    module = Path(config.module.partition(":")[0])
+    module.write_text(f"{SERVICE}\nclass Sold(Struct):\n    cents: int\n\nempty.topic('sales', Sold)\n")
+    code, last = served(config, nothing)
+    assert (code, last.code) == (TopicNotKept.exit_code, TopicNotKept.code)
+    assert "the code declares topic sales" in last.text
 
 
 def test_directory_that_is_gone_is_told(tmp_path: Path) -> None:

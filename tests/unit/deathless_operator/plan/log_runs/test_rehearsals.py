@@ -11,9 +11,10 @@ from tests.unit.deathless_operator.plan.plan_world import World
 from deathless.execution.interface.misfit import Misfit
 from deathless.execution.rehearsal.findings import Coverage, Difference
 from deathless.shell.operate.pod_outcome import leave_outcome, of_rehearsal
+from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Rehearsed
 from deathless_operator.model import names
-from deathless_operator.model.rehearsal import RehearsalResult
+from deathless_operator.model.rehearsal import FollowedLog, RehearsalResult
 from deathless_operator.plan.log_runs.reading import read_rehearsal
 from deathless_operator.plan.log_runs.rehearsals import inconclusive, judge_rehearsal, rehearsal_pod
 from deathless_operator.plan.log_runs.tool import Judged
@@ -64,6 +65,11 @@ def test_what_is_asked_for_is_what_is_run() -> None:
     assert found["activeDeadlineSeconds"] == 21600
 
 
+def test_log_is_followed_where_that_is_asked_for() -> None:
+    (program,) = pod(followSeconds=300)["containers"]
+    assert program["command"][-2:] == ["--follow", "300"]
+
+
 def judged(folder: Path, rehearsed: Rehearsed) -> Judged:
     """What is made of what the pod of this release leaves."""
     leave_outcome(str(folder / "word"), of_rehearsal(rehearsed))
@@ -88,6 +94,16 @@ def test_run_without_a_difference_has_passed(tmp_path: Path) -> None:
     assert result.differences[0].declared == "a fee"
 
 
+def test_how_much_of_a_growing_log_was_compared_is_told(tmp_path: Path) -> None:
+    followed = Followed(seconds=300.1, caught_up=True, from_lsn=2, messages=8, compared=7, behind_max=3)
+    found = judged(tmp_path, run(followed=followed))
+    result = found.fields["result"]
+    assert isinstance(result, RehearsalResult)
+    assert result.followed == FollowedLog(seconds=300.1, messages=8, compared=7, behind_max=3)
+    assert "7 of the 8 that came in 300 s are among them" in found.message
+    assert found.fields["verdict"] == "Passed"
+
+
 def test_difference_and_misfit_are_told_by_name(tmp_path: Path) -> None:
     differs = Difference("ReplyDiffers", "deposit", 7, "a", "1", "2", count=3)
     found = judged(tmp_path, run(differences=[differs]))
@@ -108,6 +124,7 @@ def test_difference_and_misfit_are_told_by_name(tmp_path: Path) -> None:
         ('{"passed":true,"messages":1}', 1),
         ('{"passed":false,"messages":1}', 0),
         ('{"passed":true,"messages":-1}', 0),
+        ('{"passed":true,"messages":1,"followed":{"compared":-1}}', 0),
         ('{"passed":true,"messages":1,"coverage":[{"handler":"a","turns":-1}]}', 0),
         ("[" * 5000, 1),
         ("\ud800", 1),

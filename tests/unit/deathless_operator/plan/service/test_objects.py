@@ -182,6 +182,14 @@ def test_peers_are_let_out_to() -> None:
     assert {"ports": [{"protocol": "TCP", "port": port} for port in (7401, 7411)]} in policy(peers=peers)["egress"]
 
 
+def test_topics_are_drivers_of_pods_in_the_folder_of_their_shard() -> None:
+    found = config(topics=[{"name": "sales", "keepBytes": "1Gi", "keepDays": 2}], shards=2)["drivers"]
+    assert [(each["name"], each["kind"], each["batch_messages"]) for each in found] == [("sales", "topic", 4096)]
+    assert found[0]["options"] == {
+        "directory": "/var/lib/deathless/log/shards/0/topics/sales", "keepBytes": 1 << 30, "keepSeconds": 172_800,
+    }  # fmt: skip
+
+
 def test_drivers_read_their_files_from_the_secret_they_name() -> None:
     drivers = [
         {"name": "ledger", "kind": "postgresql", "secretRef": {"name": "db"}, "options": {"dsnFile": "ledger.dsn"}},

@@ -1,5 +1,6 @@
 """What is waited for of a rehearsal's processes; on real logs tests/process/test_cli_rehearse.py runs it."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import InvalidArgument
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import InvalidArgument, LockUnavailable
 from deathless.shell.operate.upgrading import rehearsal as module
-from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Served
+from deathless.shell.operate.upgrading.live_log import Followed
+from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Rehearsed, Served
 from deathless.shell.operate.upgrading.rehearsal_child import Word
 from deathless.shell.upgrade.former_link import PREAMBLE, Use
 from deathless.shell.upgrade.former_server import listen_at
@@ -58,3 +61,36 @@ def test_nobody_who_serves_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "CONNECT_S", 0.0)
     with pytest.raises(InvalidArgument, match="nobody serves the former code"):
         Served(str(tmp_path / "former.sock"), 41)
+
+
+def test_a_process_is_not_told_of_ctrl_c(silent: Child) -> None:
+    assert os.getpgid(silent._process.pid) == silent._process.pid != os.getpgid(0)
+
+
+def test_what_several_shards_followed_is_put_together() -> None:
+    first = Followed(seconds=5.0, caught_up=True, from_lsn=3, messages=4, compared=4, behind_max=2)
+    second = Followed(seconds=2.0, messages=6, compared=1, behind_max=5, interrupted=True, ended="it was interrupted")
+    found = module._all_followed([first, second])
+    assert found is not None
+    assert (found.caught_up, found.messages, found.compared, found.behind) == (False, 10, 5, 5)
+    assert (found.behind_max, found.complete, found.ended) == (5, False, "it was interrupted")
+    assert module._all_followed([]) is None
+
+
+def test_who_interrupts_it_gets_a_verdict_and_what_else_ends_it_is_told() -> None:
+    told = Rehearsed(from_version=1, to_version=2)
+    assert told.cut_short == ""
+    told.followed = Followed(seconds=1.0, ended="other code serves")
+    assert told.cut_short == "other code serves"
+    told.followed = Followed(seconds=1.0, ended="it was interrupted", interrupted=True)
+    assert told.cut_short == ""
+
+
+def test_a_lock_store_that_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(config: ReplicaConfig) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "inspect", hangs)
+    monkeypatch.setattr(module, "ASK_S", 0.01)
+    with pytest.raises(LockUnavailable):
+        module.head_of(ReplicaConfig(service="bank", module="m:a", directory="d", replica="r0"))

@@ -1,0 +1,25 @@
+"""Deposits are published with their currency."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+class Deposited(Struct):
+    amount: float
+    currency: str | None = None
+
+
+bank = Service("bank", state=Account)
+deposits = bank.topic("deposits", Deposited)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    account.balance += amount
+    ctx.emit(deposits, Deposited(amount, "EUR"))
+    return account.balance

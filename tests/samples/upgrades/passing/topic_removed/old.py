@@ -1,0 +1,23 @@
+"""A bank with a topic that nobody publishes in."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct
+
+
+class Account(Struct):
+    balance: float = 0.0
+
+
+class Deposited(Struct):
+    amount: float
+
+
+bank = Service("bank", state=Account)
+deposits = bank.topic("deposits", Deposited)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: float) -> float:
+    account.balance += amount
+    return account.balance
