@@ -18,7 +18,7 @@ from tests.unit.deathless.topics.topic_lab import file_bytes, put, spans
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
-from deathless.codec import checkpoint, frames, generations, map_entries, messages
+from deathless.codec import checkpoint, checkpoint_ahead, frames, generations, map_entries, messages
 from deathless.codec.witness import decode_slot
 from deathless.core.access.place import Place, Spot
 from deathless.core.primary.suspicion import method_of
@@ -365,6 +365,16 @@ def checkpoint_of(data: bytes) -> object:
     return checkpoint.decode(chunk_reader([data]))
 
 
+def checkpoint_ahead_of(data: bytes) -> object:
+    """A checkpoint whose state was written ahead, read whole, and its end by who wrote it."""
+    checkpoint_of(data)
+    states = checkpoint_ahead.begin({b"ann": b"1", b"bob": b"2"})
+    begun = b"".join(states)
+    return checkpoint_ahead.verify_finished(
+        chunk_reader([data]), checkpoint_ahead.read_begun(chunk_reader([begun]), len(begun))
+    )
+
+
 def message(data: bytes) -> object:
     """A message as it stands in the log, with everything that is taken out of it."""
     method_of(data)
@@ -401,8 +411,8 @@ LOG = [
         tuple(
             f"codec/checkpoint.py::{each}"
             for each in (
-                "_read_file_header",
-                "_read_section",
+                "read_file_header",
+                "read_section",
                 "_read_head_section",
                 "_sections",
                 "_read_state",
@@ -414,6 +424,17 @@ LOG = [
         ),
         of(checkpoint_of),
         golden("checkpoint_messaging"),
+        packed_bytes,
+    ),
+    Door(
+        "a checkpoint whose state was written ahead",
+        (
+            "codec/checkpoint.py::_read_gone",
+            "codec/checkpoint_ahead.py::_file_hash",
+            "codec/checkpoint_ahead.py::verify_finished",
+        ),
+        of(checkpoint_ahead_of),
+        golden("checkpoint_ahead"),
         packed_bytes,
     ),
     Door(

@@ -80,8 +80,13 @@ def test_every_shard_is_looked_at_before_one_is_changed(tmp_path: Path) -> None:
         for number in range(4):
             deposit(bank, 5, f"k{number}")
         bank.down()
-        told = bank.json("upgrade", "--offline", "--yes", "--to", bank.code("v2", version_2()))
-        assert [each["generation"] for each in told["shards"]] == [2, 2]
+        to = bank.code("v2", version_2())
+        one = bank.json("upgrade", "--offline", "--yes", "--to", to, "--shard", "0")
+        assert [(each["shard"], each["generation"]) for each in one["shards"]] == [(0, 2)]
+        told = bank.json("upgrade", "--offline", "--yes", "--to", to)
+        assert [(each["shard"], each["generation"]) for each in told["shards"]] == [(1, 2)], "what is left"
+        said = bank.run("upgrade", "--offline", "--yes", "--to", to, code=InvalidArgument.exit_code).stderr
+        assert "nothing to upgrade" in said
         edit(bank, version_2())
         bank.up()
         assert [amount(bank, f"k{number}") for number in range(4)] == [500] * 4

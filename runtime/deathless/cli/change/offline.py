@@ -33,15 +33,15 @@ def upgrade_stopped(found: Target, module: str, *, yes: bool, dry_run: bool, as_
         dry_run: nothing is changed.
         as_json: print JSON, and ask nobody.
 
-    Raises: as `look_offline` and `make_offline`; InvalidArgument where somebody has to be asked and nobody is there.
+    Raises: as `look_at_all` and `make_offline`; InvalidArgument where somebody has to be asked and nobody is there.
     """
     from deathless.shell.operate.upgrading.live_upgrade import absolute_module
-    from deathless.shell.operate.upgrading.offline_upgrade import look_offline, make_offline, outcome_of
+    from deathless.shell.operate.upgrading.offline_upgrade import look_at_all, make_offline, outcome_of
 
     configs = found.shards or (found.config,)
     told = progress()
     to = absolute_module(module, Path()) if module else ""
-    plans = [asyncio.run(look_offline(config, to or config.module, told)) for config in configs]
+    plans = asyncio.run(look_at_all(configs, to, told))
     outcomes = [outcome_of(plan) for plan in plans]
     done = not dry_run and (yes or _ask(outcomes, as_json=as_json))
     if done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,10 @@ def written(before: dict[bytes, bytes], now: dict[bytes, bytes]) -> tuple[bytes,
     whole = snapshot(now)
     head, rest = finish(reader(data), whole, Since(begun, *changes_between(before, now)))
     return data[:HEAD_AT] + head + data[HEAD_AT + len(head) :] + b"".join(rest), begun, whole
+
+
+def test_bytes_are_those_of_the_format(golden: Callable[[str, bytes], None]) -> None:
+    golden("checkpoint_ahead", written({b"ann": b"1", b"bob": b"2"}, {b"ann": b"3", b"zoe": b"4"})[0])
 
 
 @given(STATES, STATES)

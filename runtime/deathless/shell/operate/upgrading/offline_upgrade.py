@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -69,6 +69,10 @@ GO_ON: Final = (
     "declare what becomes of it, or go on with the former code (`deathless up --kept-code`, in a cluster its image) "
     "until nothing needs it; `deathless upgrade check` gives the same list"
 )
+
+
+class NothingToUpgrade(InvalidArgument):
+    """The log is of this code already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +138,25 @@ def outcome_of(plan: OfflinePlan) -> OfflineOutcome:
     )
 
 
+async def look_at_all(
+    configs: Sequence[ReplicaConfig], module: str, tell: Callable[[str], object] = str
+) -> list[OfflinePlan]:
+    """Look at all shards of a service; those that an earlier run has upgraded already are left out.
+
+    Raises: as `look_offline`; NothingToUpgrade where all of them were.
+    """
+    plans: list[OfflinePlan] = []
+    nothing: NothingToUpgrade | None = None
+    for config in configs:
+        try:
+            plans.append(await look_offline(config, module or config.module, tell))
+        except NothingToUpgrade as error:
+            nothing = error
+    if not plans and nothing is not None:
+        raise nothing
+    return plans
+
+
 async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str], object] = str) -> OfflinePlan:
     """Find out whether a shard can be given other code now, and what that comes to. Nothing is changed.
 
@@ -158,7 +181,7 @@ async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str],
     described = describe(service, config.make_limits(), config.sharding)
     head = Head(found.reader.routes.cut(view.head), record)
     if head.is_of(config.directory, described):
-        raise InvalidArgument("the log was written by this code: there is nothing to upgrade")
+        raise NothingToUpgrade("the log was written by this code: there is nothing to upgrade")
     before = _at_the_end(found, _log_of(config, record, view))
     _check_witness(config, record, view, before)
     wanted = plan_upgrade(config, head, described)
