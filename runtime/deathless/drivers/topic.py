@@ -39,7 +39,7 @@ from deathless.topics.arrow import Row, RowMisfit, encode_batch, library, record
 from deathless.topics.blocks import PAYLOAD_BYTES_MAX, FileHeader, encode_block, encode_header, read_header
 from deathless.topics.index import SourceIndex
 from deathless.topics.keeping import BEGINS, Keeping, floor_of, publish_floor, retain
-from deathless.topics.source import FileName, TopicSource
+from deathless.topics.source import FileName, TopicSource, parse_source
 
 ROLL_BYTES: Final = 64 << 20
 RETAIN_EVERY_S: Final = 60.0
@@ -168,12 +168,13 @@ class TopicSink:
         self._let_go()
         files = self._open_files()
         folder = TopicSource(source.service_id.hex(), source.incarnation).folder
-        is_new = folder not in files.listing("")
+        listed = files.listing("")
+        begins = folder not in listed and any(parse_source(name) is not None for name in listed)
         files.make_folder(folder)
         self._source, self._next = source, first
         index = self._index = SourceIndex(files, folder)
         self._look(index)
-        if first > 1 and is_new and source.incarnation > 1:
+        if first > 1 and begins:  # the service was restored: what is below stands with what it was before
             publish_floor(files, folder, first, BEGINS)
         if first > floor_of(files, folder).position and not _has(index, first - 1):
             raise TopicRowsMissing(

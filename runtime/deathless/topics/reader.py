@@ -14,6 +14,7 @@ Imports the rest of this package.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ from deathless.topics.keeping import (
     publish_floor,
     register,
 )
-from deathless.topics.source import TopicSource, parse_source
+from deathless.topics.source import TopicSource, parse_file, parse_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,7 @@ class TopicReader:
 
     Args:
         directory: of the topic in a shard's directory: `<shard directory>/topics/<topic>`.
-        source: whose rows; None: of the latest incarnation, if all are of one service.
+        source: whose rows; None: of the one that published last, if all are of one service.
         files: the directory's file system.
         sleep: pauses for so many seconds.
     """
@@ -88,12 +89,18 @@ class TopicReader:
     # ---- what there is ---------------------------------------------------------------------------------------
 
     def sources(self) -> list[TopicSource]:
-        """Give whose rows the directory holds, by service and incarnation. Raises: OSError."""
+        """Give whose rows the directory holds, by service, the one that published last behind the others.
+
+        Raises: OSError.
+        """
         try:
-            names = self._opened().listing("")
+            files = self._opened()
+            names = files.listing("")
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(found for name in names if (found := parse_source(name)) is not None)
+        found = [each for name in names if (each := parse_source(name)) is not None]
+        # An incarnation is drawn by chance; epochs go on where a service is restored.
+        return sorted(found, key=lambda each: (each.service_id, _latest_epoch(files, each), each.incarnation))
 
     def source(self) -> TopicSource:
         """Give whose rows are read. Raises: InvalidArgument when there are none, or of several services."""
@@ -283,6 +290,14 @@ class TopicReader:
         index = self._indexed()
         index.refresh()
         return index
+
+
+def _latest_epoch(files: FileSystem, source: TopicSource) -> int:
+    """Give the epoch of the newest file; 0: there is none. Raises: OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        names = (parse_file(text) for text in files.listing(source.folder))
+        return max((name.epoch for name in names if name is not None), default=0)
+    return 0
 
 
 def _schema_of(index: SourceIndex, tips: Sequence[TopicFile]) -> str:

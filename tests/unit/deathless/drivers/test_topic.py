@@ -309,12 +309,16 @@ async def test_rows_that_were_counted_and_are_gone_stop_the_topic_until_they_are
     assert reader_in(tmp_path).bounds()[0] == 10
 
 
-async def test_a_restored_service_begins_where_it_stands_and_a_new_one_with_one(tmp_path: Path) -> None:
-    restored = msgspec.structs.replace(SOURCE, incarnation=2)
+async def test_a_restored_service_begins_where_it_stands_beside_its_earlier_rows(tmp_path: Path) -> None:
+    assert await sink_in(tmp_path).open(SOURCE, 1) == Opened(1)
+    restored = msgspec.structs.replace(SOURCE, incarnation=7)
     assert await sink_in(tmp_path).open(restored, 41) == Opened(41)
-    assert floor_of(RealFileSystem(tmp_path), TopicSource(SERVICE_ID.hex(), 2).folder).position == 41
-    with pytest.raises(TopicRowsMissing):
-        await sink_in(tmp_path).open(SOURCE, 41)
+    assert floor_of(RealFileSystem(tmp_path), TopicSource(SERVICE_ID.hex(), 7).folder).position == 41
+
+
+async def test_folder_that_is_gone_with_all_rows_is_no_beginning(tmp_path: Path) -> None:
+    with pytest.raises(TopicRowsMissing, match="lacks position 40"):
+        await sink_in(tmp_path).open(msgspec.structs.replace(SOURCE, incarnation=7), 41)
 
 
 # ---- power cuts ----------------------------------------------------------------------------------------------

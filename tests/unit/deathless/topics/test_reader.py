@@ -134,13 +134,17 @@ def test_without_a_source_there_is_an_error_that_says_so(tmp_path: Path) -> None
         TopicReader(tmp_path).bounds()
 
 
-def test_of_several_sources_the_latest_incarnation_is_read_and_services_are_named(tmp_path: Path) -> None:
-    put(tmp_path, FileName(1, 1, 1), file_bytes(1, [[1]]))
-    (tmp_path / TopicSource(SERVICE_ID.hex(), 2).folder).mkdir()
+def test_of_several_sources_the_one_that_published_last_is_read_and_services_are_named(tmp_path: Path) -> None:
+    put(tmp_path, FileName(1, 3, 1), file_bytes(1, [[1]], epoch=3))
+    for incarnation, epoch in ((2, 0), (9, 1)):
+        folder = tmp_path / TopicSource(SERVICE_ID.hex(), incarnation).folder
+        folder.mkdir()
+        if epoch:
+            (folder / FileName(1, epoch, 1).text).touch()
     reader = TopicReader(tmp_path)
-    assert [source.incarnation for source in reader.sources()] == [1, 2]
-    assert reader.bounds() == Bounds(1, 1, 1)
-    assert TopicReader(tmp_path, TopicSource(SERVICE_ID.hex(), 1)).bounds() == Bounds(1, 1, 2)
+    assert [source.incarnation for source in reader.sources()] == [2, 9, 1], "numbers drawn by chance say nothing"
+    assert reader.bounds() == Bounds(1, 1, 2)
+    assert TopicReader(tmp_path, TopicSource(SERVICE_ID.hex(), 2)).bounds() == Bounds(1, 1, 1)
     (tmp_path / TopicSource("0" * 32, 1).folder).mkdir()
     with pytest.raises(InvalidArgument, match="several services"):
         TopicReader(tmp_path).bounds()
