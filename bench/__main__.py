@@ -21,7 +21,19 @@ from typing import Final
 import msgspec
 
 from bench.figures import RESULTS, Figure, Machine, Results, write_results
-from bench.groups import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, topics, waiting
+from bench.groups import (
+    calls,
+    checkpoint,
+    footprint,
+    ingress,
+    messaging,
+    recovery,
+    shards,
+    takeover,
+    topics,
+    upgrading,
+    waiting,
+)
 from bench.groups.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.kubernetes.results import Group as Measured
 from bench.kubernetes.results import write_group, write_left_out
@@ -39,6 +51,7 @@ GROUPS: Final[dict[str, Group]] = {
     "takeover": takeover.killed,
     "frozen": takeover.frozen,
     "switchover": takeover.switchover,
+    "upgrade": upgrading.upgrade,
     "recovery": recovery.recovery,
     "checkpoint": checkpoint.checkpoint,
     "memory": footprint.memory,

@@ -13,7 +13,7 @@ import signal
 import time
 from itertools import pairwise
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from bench.cluster import Cluster
 from bench.figures import Figure, Goal, figure, median
@@ -32,10 +32,19 @@ REIGN_S: Final = 1.0  # the second such steal leaves the holder at least this
 CONTINUE_S: Final = 0.5  # a frozen process goes on so long after its successor serves
 
 
+class Called(Protocol):
+    """A service that clients find."""
+
+    @property
+    def address(self) -> str:
+        """What they are given."""
+        ...
+
+
 class Callers:
     """Clients that call without a pause and remember when each reply came."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Called) -> None:
         self._clients = [Client("bench", [cluster.address]) for _ in range(CALLERS)]
         self._tasks: list[asyncio.Task[None]] = []
         self._replies: list[list[float]] = [[] for _ in self._clients]
