@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 1000  # of a table
 CELL_MAX: Final = 60  # characters
 
+_SHOWN: Final = {
+    "topic": "topic", "shard": "shard", "source": "source", "sources": "sources", "columns": "columns",
+    "first": "first", "next": "next", "floor": "floor", "floorReason": "floor because", "timeUs": "newest row",
+    "files": "files", "bytes": "bytes", "holds": "holds",
+}  # fmt: skip
+"""What `show` prints of what it tells, in this order, and under which label."""
+
 source_option = click.option(
     "--source", metavar="ID.INCARNATION", default="", help="Whose rows, where the topic holds those of several."
 )
@@ -80,9 +87,14 @@ def show(name: str, source: str, manifest: str, directory: str, as_json: bool) -
     if as_json:
         print_json(told)
         return 0
-    for label, value in told.items():
-        shown = show_time(_number(value)) if label == "timeUs" else value
-        print(f"{label:<12} {', '.join(shown) if isinstance(shown, list) else shown}")
+    shown = told | {
+        "bytes": show_bytes(_number(told["bytes"])),
+        "timeUs": show_time(_number(told["timeUs"])),
+        "sources": ", ".join(each.folder for each in reader.sources()),
+    }
+    for name_of, label in _SHOWN.items():
+        if shown[name_of] != "":
+            print(f"{label:<13} {shown[name_of]}")
     return 0
 
 

@@ -59,7 +59,7 @@ def test_a_topic_is_shown_with_its_columns_and_its_floor(manifest: str, capsys: 
     told(capsys, "skip", "departures", "--to", "3", "-f", manifest)
     shown = told(capsys, "show", "departures", "-f", manifest)
     assert next(line for line in shown if line.startswith("columns")).split()[1] == "flight:utf8,minutes:int64?"
-    assert any(line.startswith("floorReason") and "an operator gave them up" in line for line in shown)
+    assert any(line.startswith("floor because") and "an operator gave them up" in line for line in shown)
     assert json.loads("\n".join(told(capsys, "show", "departures", "-f", manifest, "--json")))["sources"] == [FOLDER]
 
 
