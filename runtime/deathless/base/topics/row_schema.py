@@ -79,19 +79,25 @@ class RowSchema:
     def misfit(self, former: RowSchema) -> str:
         """Say why readers of `former` rows could not go on with these; empty: they can.
 
-        Only columns that may be null can come, behind all others.
+        Only columns that may be null can come, or go, behind all others: readers see null where rows lack one.
         """
         for old, new in zip(former.columns, self.columns, strict=False):
             if old.name != new.name:
                 return f"column {old.name!r} was in the place of {new.name!r}"
             if old.type != new.type:
                 return f"column {old.name!r} was of type {old.type.text}, and is of type {new.type.text}"
-        if len(self.columns) < len(former.columns):
-            return f"column {former.columns[len(self.columns)].name!r} is gone"
+        for column in former.columns[len(self.columns) :]:
+            if not column.type.nullable:
+                return f"column {column.name!r} is gone, and may not be null"
         for column in self.columns[len(former.columns) :]:
             if not column.type.nullable:
                 return f"column {column.name!r} is new, and must be of a type that may be null"
         return ""
+
+
+def columns_gone(former: RowSchema, present: RowSchema) -> list[str]:
+    """Give the columns that rows do not have any more, by name; `present.misfit(former)` is empty."""
+    return [column.name for column in former.columns[len(present.columns) :]]
 
 
 def _text(columns: tuple[Column, ...]) -> str:

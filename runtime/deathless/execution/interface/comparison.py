@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.topics.row_schema import columns_gone
 from deathless.execution.author.changes import Accepted, Changes, Gap, Hop
 from deathless.execution.author.signature import map_types
 from deathless.execution.interface.interface import ActivityShape, HandlerShape, Interface
@@ -440,7 +441,7 @@ class _Comparing:
                 self._misfit("ScheduleChanged", old.name, what, remedy)
 
     def _topics(self) -> None:
-        """Readers go on over both codes' rows, so columns only come, behind the others, and may be null."""
+        """Readers go on over both codes' rows, so columns come and go behind the others, and may be null."""
         here = self._new.schemas
         for name, old in self._old.schemas.items():
             if name not in here:
@@ -448,6 +449,8 @@ class _Comparing:
             elif why := here[name].misfit(old):
                 remedy = "publish these rows in a topic of another name"
                 self._misfit("TopicChanged", name, f"rows of topic {name}: {why}", remedy)
+            elif gone := columns_gone(old, here[name]):
+                self._note("ColumnGone", name, f"rows of topic {name} get no more values in {', '.join(gone)}")
 
     def _limits(self) -> None:
         for name, before in self._old.limits.items():

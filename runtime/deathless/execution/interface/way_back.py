@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from deathless.base.topics.row_schema import columns_gone
 from deathless.execution.author.changes import Changes, Gap, Hop
 from deathless.execution.interface.comparison import (
     UnderWay,
@@ -173,6 +174,9 @@ class _Looking:
             elif why := former[name].misfit(held):
                 what = f"rows of topic {name} in version {self._former.version}: {why}"
                 self._misfit("TopicChanged", name, what, "go on with the code that serves")
+            elif gone := columns_gone(held, former[name]):
+                what = f"rows of topic {name} get no more values in {', '.join(gone)}"
+                self._found.notes.append(Misfit("ColumnGone", name, what))
 
     def _limits(self) -> None:
         for name, held in self._now.limits.items():

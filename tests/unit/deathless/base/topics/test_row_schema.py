@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.base.topics.row_schema import DEPTH_MAX, PLAIN, TEXT_MAX, Column, RowSchema, RowType, parse_row_schema
+from deathless.base.topics.row_schema import (
+    DEPTH_MAX,
+    PLAIN,
+    TEXT_MAX,
+    Column,
+    RowSchema,
+    RowType,
+    columns_gone,
+    parse_row_schema,
+)
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
 
@@ -67,12 +76,18 @@ def test_what_is_no_schema_is_refused_with_its_place(text: str, said: str) -> No
         ("a:int64", "a:int64", ""),
         ("a:int64", "a:int64,b:utf8?", ""),
         ("a:int64", "a:int64,b:utf8", "column 'b' is new, and must be of a type that may be null"),
-        ("a:int64,b:utf8", "a:int64", "column 'b' is gone"),
+        ("a:int64,b:utf8", "a:int64", "column 'b' is gone, and may not be null"),
+        ("a:int64,b:utf8?,c:bool?", "a:int64", ""),
         ("a:int64,b:utf8", "b:utf8,a:int64", "column 'a' was in the place of 'b'"),
         ("a:int64", "a:int64?", "column 'a' was of type int64, and is of type int64?"),
         ("a:struct<x:int64>", "a:struct<x:int64,y:utf8?>", "column 'a' was of type struct"),
     ],
 )
-def test_only_columns_that_may_be_null_come_behind_the_others(former: str, present: str, said: str) -> None:
+def test_only_columns_that_may_be_null_come_and_go_behind_the_others(former: str, present: str, said: str) -> None:
     found = parse_row_schema(present).misfit(parse_row_schema(former))
     assert found.startswith(said) and bool(found) == bool(said)
+
+
+def test_columns_that_are_gone_are_named() -> None:
+    former, present = parse_row_schema("a:int64,b:utf8?,c:bool?"), parse_row_schema("a:int64")
+    assert columns_gone(former, present) == ["b", "c"] and columns_gone(present, former) == []

@@ -192,9 +192,12 @@ def with_topic(made: Service, *columns: tuple[str, type] | tuple[str, Any, Any])
 def test_rows_of_topics_keep_their_columns_on_the_way_back() -> None:
     one, two = ("cents", int), ("note", str | None, None)
     assert texts(found(with_topic(second(), one), with_topic(first(), one))) == []
-    assert texts(found(with_topic(second(), one, two), with_topic(first(), one))) == [
-        "TopicChanged: rows of topic deposits in version 1: column 'note' is gone; go on with the code that serves"
-    ]
+    fewer = found(with_topic(second(), one, two), with_topic(first(), one))
+    assert fewer.exists
+    assert [each.text for each in fewer.notes] == ["ColumnGone: rows of topic deposits get no more values in note"]
+    refused = texts(found(with_topic(second(), one, ("rate", int)), with_topic(first(), one)))
+    assert len(refused) == 1
+    assert "rows of topic deposits in version 1: column 'rate' is gone, and may not be null" in refused[0]
     gone = found(with_topic(second(), one), first())
     assert gone.exists
     assert [each.text for each in gone.notes] == ["TopicGone: topic deposits of version 2 gets no more rows"]
