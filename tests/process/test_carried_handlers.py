@@ -7,7 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -59,8 +59,22 @@ class Waiter:
     def __init__(self, bank: UpgradedBank) -> None:
         self.said: list[object] = []
         self._bank = bank
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._call()), daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._calling = self._loop.create_task(self._call())
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._calling)
+        self._loop.close()
+
+    def stop(self) -> None:
+        """Call no more: a later test's service may get the address of this one."""
+        with suppress(RuntimeError):  # it is done, and its loop closed
+            self._loop.call_soon_threadsafe(self._calling.cancel)
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), self._bank.told()
 
     async def _call(self) -> None:
         async with self._bank.client() as client:
@@ -83,8 +97,11 @@ def waiting(tmp_path: Path) -> Iterator[tuple[UpgradedBank, Waiter]]:
     with UpgradedBank(tmp_path, replicas=2, source=version_1(BEFORE)) as bank:
         bank.run("call", "deposit", "--key", "carried", "--arg", "amount=3", "--arg", "tag=a.3")
         waiter = Waiter(bank)
-        wait_for(lambda: "promise" in str(bank.json("invocations", "list")), "the saga waits", bank.told)
-        yield bank, waiter
+        try:
+            wait_for(lambda: "promise" in str(bank.json("invocations", "list")), "the saga waits", bank.told)
+            yield bank, waiter
+        finally:
+            waiter.stop()
 
 
 def tags(bank: UpgradedBank) -> list[str]:
