@@ -421,7 +421,8 @@ def test_old_primary_that_is_killed_in_the_middle_stops_no_upgrade(tmp_path: Pat
 def test_upgrader_that_is_frozen_and_wakes_does_nothing_twice(tmp_path: Path, moment: Moment) -> None:
     """The command is killed meanwhile, so that nobody else stops the upgrader that wakes."""
     with UpgradedBank(tmp_path, replicas=2) as bank:
-        to = bank.code("v2", version_2(work=10 * SLOW))
+        # Much less than the 10 s that a migration has: the second attempt has to be made on a slow machine, too.
+        to = bank.code("v2", version_2(work=3 * SLOW))
         with Callers(bank) as callers:
             tool = tool_of(bank, to, "--upgraders", "1")
             pids = moment(bank, tool, workers_of)
