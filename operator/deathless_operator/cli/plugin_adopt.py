@@ -225,7 +225,7 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
 
 @click.command()
 @service_argument
-@click.option("--code", is_flag=True, hidden=True)
+@click.option("--code", is_flag=True, hidden=True, help="Says what is to be used in its place.")
 @click.option("--restored", is_flag=True, help="Accept a log that was restored from a backup or a snapshot.")
 @click.option("--cut-at-end", is_flag=True, help="Accept that the damaged end of the log is cut off.")
 @click.option("--as-new", is_flag=True, help="Turn a copied log into a service of its own.")

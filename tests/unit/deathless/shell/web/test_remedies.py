@@ -15,8 +15,8 @@ KINDS = [each for each in vars(errors).values() if isinstance(each, type) and is
 KNOWN = {each.code: each for each in KINDS if "code" in vars(each)}
 OF_PYTHON = re.compile(r"idempotency_key|idempotency key|timeout=|client\.|a new client")
 OF_COMMANDS = re.compile(r"(?<!operators see )`deathless |--[a-z]")
-OF_OPERATORS = {  # no caller of a handler or query gets these: they are about starting, drivers and the cluster
-    "DL1020", "DL1021", "DL3025", "DL3040", "DL3041", "DL3044", "DL3045",
+OF_OPERATORS = {  # no caller of a handler or query gets these: they are about starting, drivers, topics and the cluster
+    "DL1020", "DL1021", "DL3025", "DL3040", "DL3041", "DL3044", "DL3045", "DL3065", "DL3066", "DL3067",
 }  # fmt: skip
 
 
