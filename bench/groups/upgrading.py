@@ -110,7 +110,7 @@ async def _round(setting: Setting, keys: int, suspended: int) -> _Round:
 
 async def upgrade(setting: Setting) -> list[Figure]:
     """An upgrade that migrates each state, and the way back."""
-    rounds, keys, suspended = setting.size(5, 1), setting.size(KEYS, 200), setting.size(SUSPENDED, 10)
+    rounds, keys, suspended = setting.size(3, 1), setting.size(KEYS, 200), setting.size(SUSPENDED, 10)
     found = [await _round(setting, keys, suspended) for _ in range(rounds)]
     problem = next((each.problem for each in found if each.problem), "")
     up, back = [each.up for each in found], [each.back for each in found if each.back is not None]

@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self, cast
+from typing import cast
 
+from background_callers import BackgroundCallers
 from driver_service import Till
 from replica_set import PATIENT, ReplicaSet, children_of, client_of, send_signal, wait_for
 
@@ -114,49 +115,28 @@ def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:
     return children_of(replicas.processes[name].pid, "deathless.drivers.host")
 
 
-class Callers:
-    """Calls from several sessions, in a thread, until stopped."""
+class Callers(BackgroundCallers):
+    """Calls from several sessions."""
 
     def __init__(self, replicas: ReplicaSet) -> None:
+        super().__init__(CALLERS, replicas.describe)
         self.answered = 0
-        self.errors: list[BaseException] = []
         self._replicas = replicas
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), f"calls did not end\n{self._replicas.describe()}"
-        if self.errors:
-            raise self.errors[0]
-
-    async def _run(self) -> None:
-        await asyncio.gather(*(self._caller(number) for number in range(CALLERS)))
-
-    async def _caller(self, number: int) -> None:
-        try:
-            async with client_of(self._replicas) as client:
-                count = 0
-                while not self._stop.is_set():
-                    handler = "pay" if count % 3 else "settle"
-                    await client.call(handler, f"k{count % KEYS}", tag=f"{number}.{count}")
-                    self.answered += 1
-                    count += 1
-        except BaseException as error:
-            self.errors.append(error)
-            raise
+    async def call(self, number: int) -> None:
+        """See BackgroundCallers."""
+        async with client_of(self._replicas) as client:
+            count = 0
+            while not self.stopping:
+                handler = "pay" if count % 3 else "settle"
+                await client.call(handler, f"k{count % KEYS}", tag=f"{number}.{count}")
+                self.answered += 1
+                count += 1
 
     def wait_more(self, count: int) -> None:
         """Wait until so many more are answered."""
         goal = self.answered + count
-        wait_for(lambda: self.answered >= goal or bool(self.errors), f"{count} more calls", self._replicas.describe)
-        if self.errors:
-            raise self.errors[0]
+        self.wait_until(lambda: self.answered >= goal, f"{count} more calls")
 
 
 def kill(replicas: ReplicaSet, what: str) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import TypeVar, cast
 
 import pytest
+from background_callers import BackgroundCallers
 from cli_tool import run
 from fault_seed import seed_of
 from message_services import History
@@ -90,49 +91,28 @@ def tags_of(two: Pair, key: str) -> list[str]:
     return ask(two.receiver, lambda client: client.query("tags", key, result=list[str]))
 
 
-class Callers:
-    """Forks and calls from several sessions, in a thread, until stopped."""
+class Callers(BackgroundCallers):
+    """Forks and calls from several sessions."""
 
     def __init__(self, two: Pair) -> None:
+        super().__init__(CALLERS, two.describe)
         self.answered = 0
-        self.errors: list[BaseException] = []
         self._two = two
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), f"calls did not end\n{self._two.describe()}"
-        if self.errors:
-            raise self.errors[0]
-
-    async def _run(self) -> None:
-        await asyncio.gather(*(self._caller(number) for number in range(CALLERS)))
-
-    async def _caller(self, number: int) -> None:
-        try:
-            async with client_of(self._two.sender) as client:
-                count = 0
-                while not self._stop.is_set():
-                    handler = "call" if count % 2 else "fork"
-                    await client.call(handler, f"k{count % KEYS}", tag=f"{number}.{count}")
-                    self.answered += 1
-                    count += 1
-        except BaseException as error:
-            self.errors.append(error)
-            raise
+    async def call(self, number: int) -> None:
+        """See BackgroundCallers."""
+        async with client_of(self._two.sender) as client:
+            count = 0
+            while not self.stopping:
+                handler = "call" if count % 2 else "fork"
+                await client.call(handler, f"k{count % KEYS}", tag=f"{number}.{count}")
+                self.answered += 1
+                count += 1
 
     def wait_more(self, count: int) -> None:
         """Wait until so many more are answered."""
         goal = self.answered + count
-        wait_for(lambda: self.answered >= goal or bool(self.errors), f"{count} more calls", self._two.describe)
-        if self.errors:
-            raise self.errors[0]
+        self.wait_until(lambda: self.answered >= goal, f"{count} more calls")
 
 
 def kill(two: Pair, chance: random.Random) -> str:

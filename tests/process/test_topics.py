@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import random
 import signal
-import threading
 from pathlib import Path
-from typing import Self
 
 import pytest
+from background_callers import BackgroundCallers
 from replica_set import ReplicaSet, children_of, client_of, send_signal, wait_for
 
 from deathless.base.topics.settings import FOLDER, Topic, topic_configs
@@ -28,49 +26,28 @@ FAULTS = ("writers", "worker", "frozen writers", "replica", "worker")
 CALLERS = 4
 
 
-class Flights:
-    """Departures that are told by several callers, in a thread, until stopped."""
+class Flights(BackgroundCallers):
+    """Departures that are told by several callers."""
 
     def __init__(self, replicas: ReplicaSet) -> None:
+        super().__init__(CALLERS, replicas.describe)
         self.acknowledged: list[str] = []
-        self.errors: list[BaseException] = []
         self._replicas = replicas
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), f"calls did not end\n{self._replicas.describe()}"
-        if self.errors:
-            raise self.errors[0]
-
-    async def _run(self) -> None:
-        await asyncio.gather(*(self._caller(number) for number in range(CALLERS)))
-
-    async def _caller(self, number: int) -> None:
-        try:
-            async with client_of(self._replicas) as client:
-                for count in itertools.count():
-                    if self._stop.is_set():
-                        return
-                    flight = f"{number}.{count}"
-                    await client.call("depart", f"k{number % 3}", flight=flight, minutes_late=count)
-                    self.acknowledged.append(flight)
-        except BaseException as error:
-            self.errors.append(error)
-            raise
+    async def call(self, number: int) -> None:
+        """See BackgroundCallers."""
+        async with client_of(self._replicas) as client:
+            for count in itertools.count():
+                if self.stopping:
+                    return
+                flight = f"{number}.{count}"
+                await client.call("depart", f"k{number % 3}", flight=flight, minutes_late=count)
+                self.acknowledged.append(flight)
 
     def wait_more(self, count: int) -> None:
         """Wait until so many more are acknowledged."""
         goal = len(self.acknowledged) + count
-        wait_for(lambda: len(self.acknowledged) >= goal or bool(self.errors), "calls", self._replicas.describe)
-        if self.errors:
-            raise self.errors[0]
+        self.wait_until(lambda: len(self.acknowledged) >= goal, f"{count} more calls")
 
 
 def writers(replicas: ReplicaSet, name: str) -> list[int]:

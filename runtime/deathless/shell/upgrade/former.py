@@ -115,7 +115,6 @@ class FormerProcess(asyncio.Protocol):
         self._reader = Reader()
         self._waiting: deque[_Waiting] = deque()  # for what was asked for, in order
         self._taking: asyncio.Task[None] | None = None  # of what was given; it lives only while somebody holds it
-
         self.write_ahead: WriteAhead | None = None  # set by who can
         self._ahead: Ahead | None = None  # what came of its states when it was tried
         self._begun: Begun | None = None  # that was written of these
@@ -216,8 +215,8 @@ class FormerProcess(asyncio.Protocol):
         if kind == Kind.STANDS:
             self.stands = int.from_bytes(body, "little")
         elif kind == Kind.GIVEN:
-            gives_changes = body[PLACE.size :] == GIVES_CHANGES
-            self._take(self._look, prepare=gives_changes and not self._waiting[0].cut)
+            trial = bool(self._waiting) and not self._waiting[0].cut
+            self._take(self._look, prepare=trial and body[PLACE.size :] == GIVES_CHANGES)
         elif kind == Kind.GIVEN_CHANGES:
             gone = read_msgpack(body, ChangesGiven).gone
             self._take(lambda given: self._look_at_changes(given, gone))

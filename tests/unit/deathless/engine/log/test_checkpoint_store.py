@@ -13,9 +13,10 @@ from deathless.base.errors import CorruptCheckpoint, OutOfSpace
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.times import Times
 from deathless.codec import checkpoint as codec
-from deathless.codec.checkpoint_ahead import changes_between
+from deathless.codec.checkpoint_ahead import STATE_AT, changes_between
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_name, parse_checkpoint_name
+from deathless.engine.ports import Handle
 from deathless.engine.safeguards import ALL_SAFEGUARDS
 from deathless.simulation.world.disk import SimDisk
 
@@ -266,6 +267,39 @@ def test_whole_checkpoint_is_written_where_what_was_begun_is_not_there_any_more(
     assert loaded is not None
     assert loaded.state == dict(sorted(now.state.items()))
     assert not view.exists(path)
+
+
+def rots(disk: SimDisk, store: CheckpointStore, offset: int) -> None:
+    """Have a bit of what is begun change once it is synced next."""
+    sync = store._fs.sync
+
+    def synced(handle: Handle) -> None:
+        sync(handle)
+        store._fs.sync = sync  # type: ignore[method-assign]
+        disk.flip_bit("checkpoints/t.r0.begun", offset)
+
+    store._fs.sync = synced  # type: ignore[method-assign]
+
+
+def test_what_is_begun_is_read_back_and_nothing_is_left_of_it_where_it_is_not_good(disk: SimDisk) -> None:
+    writer, _ = stores(disk)
+    rots(disk, writer, STATE_AT + 40)
+    with pytest.raises(CorruptCheckpoint, match="checksum is wrong"):
+        writer.begin_first(many(1).state)
+    assert disk.view("r1").listing("checkpoints") == []
+
+
+@pytest.mark.parametrize("read_back", [True, False])
+def test_what_is_added_is_read_back_before_it_counts(disk: SimDisk, *, read_back: bool) -> None:
+    """Without that a generation would begin with a checkpoint that nobody can load."""
+    safeguards = replace(ALL_SAFEGUARDS, verify_first_checkpoint=read_back)
+    writer = CheckpointStore(disk.view("r0"), "r0", safeguards=safeguards)
+    begun = writer.begin_first(many(1).state)
+    rots(disk, writer, begun.end + 40)
+    now = since(begun, many(1).state, many(9, new=b"n"))
+    writer.write_first(now)
+    loaded = CheckpointStore(disk.view("r1"), "r1").load_at(9, now.chain)
+    assert (loaded is not None) is read_back
 
 
 def test_replica_that_starts_again_takes_away_what_it_had_begun(disk: SimDisk) -> None:

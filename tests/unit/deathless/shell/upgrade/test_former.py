@@ -27,7 +27,7 @@ from deathless.engine.shard.assembly import open_shard
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade import former as former_module
 from deathless.shell.upgrade.former import FormerProcess
-from deathless.shell.upgrade.packets import Kind, packet
+from deathless.shell.upgrade.packets import GIVES_CHANGES, Kind, packet
 
 __all__ = ["former_code", "later_code"]
 
@@ -340,5 +340,18 @@ def test_bytes_that_are_no_packets_end_the_line(former_code: Former) -> None:
         former.data_received(packet(Kind.FAILED, b"\xc1"))
         assert isinstance(await tried(former), DeathlessError)
         assert "can't be read" in str(former.problem)
+
+    former_code.run(former_code.process(), work)
+
+
+def test_state_that_nobody_asked_for_is_read_and_prepares_nothing(former_code: Former) -> None:
+    """Whoever had asked was answered meanwhile: the lag was too large, for example."""
+
+    async def work(former: FormerProcess) -> None:
+        former.apply(former_code.frame())
+        assert isinstance(await tried(former), Migrated)
+        former.data_received(packet(Kind.GIVEN, bytes(24) + GIVES_CHANGES))
+        looked = await tried(former)
+        assert isinstance(looked, Migrated | UpgradeCalledOff)
 
     former_code.run(former_code.process(), work)
