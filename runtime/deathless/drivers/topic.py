@@ -26,12 +26,12 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from deathless.base.errors import DeliveryRefused, Deposed, InvalidConfig, SinkUnavailable, TopicRowsMissing
-from deathless.base.topics.row_schema import EMIT
+from deathless.base.topics.emitted import EMIT, Emitted
 from deathless.drivers.port import Answer, Delivery, Opened, Settings, Sink, Source
 from deathless.engine.ports import FileSystem, Handle
 from deathless.shell.disk.filesystem import RealFileSystem
@@ -54,14 +54,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     keep_bytes: int = 0
     keep_seconds: int = 0
     roll_bytes: int = ROLL_BYTES
-
-
-class _Emitted(msgspec.Struct):
-    """Arguments of one message."""
-
-    schema: str
-    time_us: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-    row: list[object]
 
 
 class _Part(NamedTuple):
@@ -295,7 +287,7 @@ def _has(index: SourceIndex, position: int) -> bool:
     return False
 
 
-def _emitted(delivery: Delivery) -> _Emitted:
+def _emitted(delivery: Delivery) -> Emitted:
     """Give the row that a message carries. Raises: DeliveryRefused when it is none."""
     if delivery.method != EMIT or delivery.reference is not None:
         raise DeliveryRefused(
@@ -304,7 +296,7 @@ def _emitted(delivery: Delivery) -> _Emitted:
             position=delivery.position,
         )
     try:
-        return msgspec.convert(delivery.arguments, _Emitted)
+        return msgspec.convert(delivery.arguments, Emitted)
     except msgspec.ValidationError as error:
         raise DeliveryRefused(str(error), position=delivery.position) from None
 

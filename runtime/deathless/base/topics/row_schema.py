@@ -28,8 +28,6 @@ TEXT_MAX: Final = 16_384
 DEPTH_MAX: Final = 16
 SCALE_MAX: Final = 38
 PLAIN: Final = ("int64", "float64", "bool", "utf8", "binary", "timestamp")
-EMIT: Final = "emit"
-"""Method of the message that carries a row to its topic; its arguments are `schema`, `time_us` and `row`."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[<>,:?]")
 

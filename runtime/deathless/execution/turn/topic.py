@@ -10,18 +10,11 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from deathless.base.errors import InvalidArgument, InvalidUse
+from deathless.base.topics.emitted import Emitted
 from deathless.base.topics.row_schema import RowSchema
 from deathless.execution.declared.row_types import row_plan
 
 Row = TypeVar("Row", bound=msgspec.Struct)
-
-
-class Emitted(msgspec.Struct, frozen=True, gc=False):
-    """Arguments of the message that carries a row to its topic."""
-
-    schema: str  # text of the row's schema
-    time_us: int  # logical time, microseconds
-    row: list[object]  # values, in the columns' order
 
 
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode

@@ -26,7 +26,7 @@ from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, Invalid
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, shard_of
 from deathless.base.times import Due
-from deathless.base.topics.row_schema import EMIT
+from deathless.base.topics.emitted import EMIT
 from deathless.codec.messages import U64, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from deathless.base.errors import InvalidArgument, InvalidService, InvalidUse
-from deathless.execution.turn.topic import Emitted, Topic, decode_emitted
+from deathless.base.topics.emitted import Emitted
+from deathless.execution.turn.topic import Topic, decode_emitted
 
 
 class Departed(msgspec.Struct):
