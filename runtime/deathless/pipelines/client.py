@@ -1,0 +1,120 @@
+"""A pipeline's service, as drivers, agents and people call it.
+
+Guarantees: what the service refused raises the class it was refused with. Does not: decide anything. Imports sdk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from deathless.base.errors import HandlerFailed
+from deathless.pipelines.assignment import Assignment
+from deathless.pipelines.ledger import (
+    Batch,
+    BlockMissing,
+    DriverDeposed,
+    PositionTaken,
+    QueryStopped,
+    StageFull,
+)
+from deathless.pipelines.service import DRIVERS, DriversView, Opened, QueryView, RefusedView
+from deathless.sdk.client import SyncClient
+
+T = TypeVar("T")
+FULL_PAUSE_S: Final = 0.2  # before a block for which there was no room is staged again
+_REFUSALS: Final = {
+    kind.__name__: kind for kind in (BlockMissing, DriverDeposed, PositionTaken, QueryStopped, StageFull)
+}
+
+
+class PipelineClient:
+    """Calls the service of a pipeline; use it as a context manager.
+
+    Args:
+        name: of the pipeline.
+        addresses: of its service, as for `SyncClient`.
+        token: where the service wants one.
+        sleep: pauses for so many seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Sequence[str],
+        *,
+        token: str | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.name = name
+        self._client = SyncClient(name, addresses, token=token, name="pipeline")
+        self._sleep = sleep
+
+    def __enter__(self) -> Self:
+        self._client.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    # ---- for drivers -------------------------------------------------------------------------------------------
+
+    def open(self, query: str, number: int) -> Opened:
+        """Make a driver known to a query. Raises: DriverDeposed; as `SyncClient.call`."""
+        return self._call("open", query, Opened, number=number)
+
+    def stage(self, query: str, number: int, attempt: int, block: str, rows: int, data: bytes) -> None:
+        """Keep a block; while there is no room, this waits. Raises: DriverDeposed, QueryStopped; as above."""
+        while True:
+            try:
+                self._call("stage", query, None, number=number, attempt=attempt, block=block, rows=rows, data=data)
+            except StageFull:
+                self._sleep(FULL_PAUSE_S)
+            else:
+                return
+
+    def commit(self, query: str, batch: Batch) -> bool:
+        """Decide a batch; False: it was before. Raises: DriverDeposed, QueryStopped, PositionTaken; as above."""
+        return self._call("commit", query, bool, batch=batch)
+
+    def stop(self, query: str, number: int, why: str) -> None:
+        """Have a query take no batch until somebody resumes it. Raises: DriverDeposed; as above."""
+        self._call("stop", query, None, number=number, why=why)
+
+    # ---- for agents --------------------------------------------------------------------------------------------
+
+    def report(self, agent: str, *, warm: bool) -> Assignment:
+        """Say that an agent is there; gives whether it drives. Raises: as `SyncClient.call`."""
+        return self._call("report", DRIVERS, Assignment, agent=agent, warm=warm)
+
+    def resign(self, agent: str, number: int, *, progressed: bool, ordered: bool) -> None:
+        """Say that a driver has ended. Raises: as above."""
+        self._call("resign", DRIVERS, None, agent=agent, number=number, progressed=progressed, ordered=ordered)
+
+    # ---- for people --------------------------------------------------------------------------------------------
+
+    def drivers(self) -> DriversView:
+        """Give who drives, and who could. Raises: as above."""
+        return self._client.query("show_drivers", DRIVERS, result=DriversView)
+
+    def show(self, query: str) -> QueryView:
+        """Give where a query stands. Raises: as above."""
+        return self._client.query("show", query, result=QueryView)
+
+    def refused(self, query: str, above: int = 0, most: int = 100) -> list[RefusedView]:
+        """Give rows that were refused. Raises: as above."""
+        return self._client.query("show_refused", query, result=list[RefusedView], above=above, most=most)
+
+    def _call(self, handler: str, key: str, result: type[T] | None, **arguments: Any) -> T:
+        try:
+            found: T = self._client.call(handler, key, result=result, **arguments)
+        except HandlerFailed as error:
+            refusal = _REFUSALS.get(error.kind)
+            if refusal is None:
+                raise
+            raise refusal(error.message) from None
+        return found

@@ -1,0 +1,274 @@
+"""The service of a pipeline: where its queries stand, the rows on their way, and who drives.
+
+    spec: {module: "deathless.pipelines.service:pipeline"}
+
+Keys are the names of the queries, and DRIVERS. Everything that matters of a pipeline is in this service's log, so it
+is replicated, confirmed and taken over as any service is; a Spark driver and its checkpoint hold nothing that can't be
+made again. Rows of a decided batch go on to the service they are for as calls of its handlers: exactly once, to the
+shard of their key, and answered, so that a row which its handler refuses is known.
+
+Guarantees: rows of a query are applied in the order of its batches, each batch whole or not at all, each row once.
+Imports the author's names and the rest of this package.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from deathless.base.errors import Overloaded
+from deathless.pipelines import assignment, ledger
+from deathless.pipelines.assignment import Agent, Assignment, Drivers
+from deathless.pipelines.ledger import Batch, Query, Refused, Tip
+from deathless.pipelines.rows import decode_rows
+from deathless.sdk import (
+    CallFailed,
+    CallRefused,
+    Context,
+    DeathlessError,
+    Operation,
+    QueryContext,
+    Service,
+    Struct,
+    field,
+)
+
+DRIVERS: Final = "."  # no query has that name
+WINDOW: Final = 250  # calls under way at once
+BUSY_PAUSE: Final = timedelta(seconds=1)  # before a row that the other service had no room for is sent again
+
+
+class Held(Query):
+    """State of a key: that of a query, or `drivers` under the key DRIVERS."""
+
+    drivers: Drivers = field(default_factory=Drivers)
+
+
+class Opened(Struct):
+    """Where a query stands for the driver that opened it."""
+
+    tip: Tip | None
+    attempt: int  # the driver counts on from here
+    stopped: str
+
+
+class QueryView(Struct):
+    """What people are shown of a query."""
+
+    number: int
+    tip: Tip | None
+    staged_blocks: int
+    waiting_rows: int  # decided and not applied yet
+    held_bytes: int
+    applied: int
+    refused: int  # rows kept that were refused
+    refusals: int  # ever
+    stopped: str
+
+
+class RefusedView(Struct):
+    """One row that its handler refused."""
+
+    id: int
+    row: Refused
+
+
+class DriversView(Struct):
+    """Who drives, and who could."""
+
+    number: int
+    agent: str
+    since_us: int
+    agents: dict[str, Agent]
+    failed: str
+    suspended: bool
+
+
+pipeline = Service("pipeline", state=Held)
+
+
+# ---- who drives ------------------------------------------------------------------------------------------------
+
+
+@pipeline.handler
+def report(held: Held, ctx: Context, agent: str, warm: bool) -> Assignment:
+    """Take in that an agent is there; gives whether it drives."""
+    _only(ctx, drivers=True)
+    return assignment.report(held.drivers, agent, ctx.now_us, warm=warm)
+
+
+@pipeline.handler
+def resign(held: Held, ctx: Context, agent: str, number: int, progressed: bool, ordered: bool) -> None:
+    """Take in that a driver has ended."""
+    _only(ctx, drivers=True)
+    assignment.resign(held.drivers, agent, number, progressed=progressed, ordered=ordered)
+
+
+@pipeline.handler
+def hand_over(held: Held, ctx: Context) -> str:
+    """Have another agent drive as soon as a warm one is there; gives who drives now."""
+    _only(ctx, drivers=True)
+    held.drivers.leaving = bool(held.drivers.agent)
+    return held.drivers.agent
+
+
+@pipeline.handler
+def suspend(held: Held, ctx: Context, suspended: bool) -> None:
+    """Have nobody drive, or somebody again; the latter also after too many deaths."""
+    _only(ctx, drivers=True)
+    assignment.suspend(held.drivers, suspended=suspended)
+
+
+@pipeline.query
+def show_drivers(held: Held, ctx: QueryContext) -> DriversView:
+    """Give who drives, and who could."""
+    _only(ctx, drivers=True)
+    found = held.drivers
+    return DriversView(found.number, found.agent, found.since_us, found.agents, found.failed, found.suspended)
+
+
+# ---- queries ---------------------------------------------------------------------------------------------------
+
+
+@pipeline.handler(name="open", shared=True)
+def open_(held: Held, ctx: Context, number: int) -> Opened:
+    """Make a driver known to a query; gives where the query stands."""
+    _only(ctx)
+    ledger.open_query(held, number)
+    return Opened(held.tip, held.attempt, held.stopped)
+
+
+@pipeline.handler(shared=True)
+def stage(held: Held, ctx: Context, number: int, attempt: int, block: str, rows: int, data: bytes) -> None:
+    """Keep a block of the batch that a driver is at."""
+    _only(ctx)
+    ledger.stage_block(held, number, attempt, block, rows, data)
+
+
+@pipeline.handler(shared=True)
+def commit(held: Held, ctx: Context, batch: Batch) -> bool:
+    """Decide a batch; False: it was decided before. Its rows are applied from now on."""
+    _only(ctx)
+    decided = ledger.commit_batch(held, batch, ctx.now_us)
+    if decided and held.decided:
+        ctx.fork(pipeline.name, ctx.key, "apply")
+    return decided
+
+
+@pipeline.handler
+async def apply(held: Held, ctx: Context) -> None:
+    """Send rows of decided blocks to the service they are for, one block after the other."""
+    if not held.decided or held.stopped:
+        return
+    block = decode_rows(held.blocks[held.decided[0].id])
+    while held.at < len(block.rows) and not held.stopped:
+        rows = block.rows[held.at : held.at + WINDOW]
+        calls = [ctx.call(block.service, key, block.method, arguments) for key, arguments in rows]
+        for (key, arguments), called in zip(rows, calls, strict=True):
+            failure = await _failure(ctx, called, block.service, key, block.method, arguments)
+            held.at += 1
+            held.applied += failure is None
+            if failure is not None:
+                code, text = failure
+                ledger.refuse_row(held, Refused(key, arguments, block.service, block.method, code, text), block.policy)
+    if held.at == len(block.rows):
+        ledger.finish_block(held)
+    if held.decided and not held.stopped:
+        ctx.continue_with("apply")
+
+
+async def _failure(
+    ctx: Context, called: Operation[object], service: str, key: str, method: str, arguments: dict[str, object]
+) -> tuple[str, str] | None:
+    """Wait for a call, and repeat it while the other side has no room; gives why the row was refused."""
+    while True:
+        try:
+            await called
+        except Overloaded:
+            await ctx.timer(after=BUSY_PAUSE)
+            called = ctx.call(service, key, method, arguments)
+        except CallFailed as error:
+            return error.failure_code, str(error)
+        except DeathlessError as error:
+            return error.code, str(error)
+        else:
+            return None
+
+
+@pipeline.handler(shared=True)
+def stop(held: Held, ctx: Context, number: int, why: str) -> None:
+    """Have a query take no batch until somebody resumes it: its driver can't go on with it."""
+    _only(ctx)
+    ledger.stop_query(held, number, why)
+
+
+@pipeline.handler(shared=True)
+def resume(held: Held, ctx: Context) -> None:
+    """Let a stopped query go on; rows that were refused stay listed."""
+    _only(ctx)
+    held.stopped = ""
+    ctx.fork(pipeline.name, ctx.key, "apply")
+
+
+@pipeline.handler(shared=True)
+def drop_refused(held: Held, ctx: Context, ids: list[int]) -> int:
+    """Let go of rows that were refused; gives how many there were."""
+    _only(ctx)
+    found = [each for each in ids if each in held.refused]
+    for each in found:
+        del held.refused[each]
+    return len(found)
+
+
+@pipeline.handler
+async def retry_refused(held: Held, ctx: Context, ids: list[int]) -> list[int]:
+    """Send rows that were refused once more, in the order given; gives those that were refused again."""
+    _only(ctx)
+    again = []
+    for each in ids:
+        row = held.refused.get(each)
+        if row is None:
+            continue
+        called = ctx.call(row.service, row.key, row.method, row.arguments)
+        failure = await _failure(ctx, called, row.service, row.key, row.method, row.arguments)
+        if failure is None:
+            held.applied += 1
+            held.refused.pop(each, None)
+        else:
+            again.append(each)
+    return again
+
+
+@pipeline.query
+def show(held: Held, ctx: QueryContext) -> QueryView:
+    """Give where a query stands."""
+    _only(ctx)
+    return QueryView(
+        number=held.number,
+        tip=held.tip,
+        staged_blocks=len(held.staged),
+        waiting_rows=sum(block.rows for block in held.decided) - held.at,
+        held_bytes=held.size,
+        applied=held.applied,
+        refused=len(held.refused),
+        refusals=held.refusals,
+        stopped=held.stopped,
+    )
+
+
+@pipeline.query
+def show_refused(held: Held, ctx: QueryContext, above: int, most: int) -> list[RefusedView]:
+    """Give rows that were refused, ascending, those above an id."""
+    _only(ctx)
+    found: list[RefusedView] = []
+    for each in held.refused.keys_above(above):
+        if len(found) >= most:
+            break
+        found.append(RefusedView(each, held.refused[each]))
+    return found
+
+
+def _only(ctx: QueryContext, *, drivers: bool = False) -> None:
+    if (ctx.key == DRIVERS) != drivers:
+        what = f"works on the key {DRIVERS!r}" if drivers else "works on the name of a query"
+        raise CallRefused(f"this {what}, not on {ctx.key!r}")

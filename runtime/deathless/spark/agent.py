@@ -1,0 +1,221 @@
+"""The agent of a pipeline: keeps one Spark driver ready, and has it drive when the pipeline's service says so.
+
+    service <--report(warm)-- agent --{"drive": n}--> driver
+            --Assignment-->
+
+An agent is a small process that never computes, so it reports in time however busy its machine and its driver are.
+When its driver ends by itself, it says so at once, and another agent's driver goes on; when another agent was assigned,
+it kills its driver, with Java and all that belongs to it, and starts a new one, which warms up and waits. An agent that
+can't reach the service lets its driver be: what that decides is decided by the service alone.
+
+Guarantees: nothing here is needed for rows to be exact. Does not: know Spark, or anything of queries. Imports
+pipelines.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Final, Self
+
+from deathless.base.backoff import pause_after
+from deathless.base.errors import DeathlessError
+from deathless.pipelines.assignment import Assignment
+from deathless.pipelines.client import PipelineClient
+
+REPORT_S: Final = 0.25
+AGAIN_S: Final = 1.0  # before a driver that ended by itself is started again
+AGAIN_MAX_S: Final = 60.0
+_LOG: Final = logging.getLogger("deathless.agent")
+
+
+class DriverProcess:
+    """One driver, in a process group of its own.
+
+    Args:
+        command: that starts it; `--control` and its descriptor are added.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair()
+        self._line = ours
+        self._read = b""
+        self.warm = False
+        self.number = 0  # under which it drives
+        self.decided = 0  # batches
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, "--control", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def drive(self, number: int) -> None:
+        """Have it drive."""
+        self.number = number
+        self._send(json.dumps({"drive": number}).encode() + b"\n")
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._line.sendall(data)
+        except OSError:
+            self.kill()
+
+    def look(self, wait_s: float) -> bool:
+        """Take in what it tells, for so long; False: it has ended."""
+        ends_at = time.monotonic() + wait_s
+        while True:
+            left = ends_at - time.monotonic()
+            if left <= 0 or not select.select([self._line], [], [], left)[0]:
+                return self._process.poll() is None
+            data = self._received()
+            if not data:
+                self.kill()
+                return False
+            *lines, self._read = (self._read + data).split(b"\n")
+            for line in lines:
+                told: dict[str, Any] = json.loads(line)
+                self.warm = self.warm or bool(told.get("warm"))
+                self.decided += told.get("decided", 0)
+
+    def _received(self) -> bytes:
+        try:
+            return self._line.recv(65536)
+        except OSError:
+            return b""
+
+    def kill(self) -> None:
+        """End it, and Java with it; what it started in groups of its own ends with Java."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._line.close()
+
+
+class Agent:
+    """Reports, and has a driver do what the service says; use it as a context manager.
+
+    Args:
+        client: of the pipeline's service.
+        name: unique among the agents.
+        command: that starts a driver.
+    """
+
+    def __init__(self, client: PipelineClient, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self._client = client
+        self._command = command
+        self._driver: DriverProcess | None = None
+        self._deaths = 0
+        self._start_at = 0.0
+        self._unreachable = ""
+        self.assigned = Assignment(0, drives=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self) -> None:
+        """Work until SIGTERM."""
+        ending = False
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            nonlocal ending
+            ending = True
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        while not ending:
+            self.step(REPORT_S)
+
+    def step(self, wait_s: float) -> None:
+        """Look at the driver for so long, then report."""
+        driver = self._driver
+        if driver is None:
+            if time.monotonic() >= self._start_at:
+                self._driver = DriverProcess(self._command)
+            else:
+                time.sleep(wait_s)
+        elif not driver.look(wait_s):
+            self._ended(driver)
+        self._report()
+
+    def _ended(self, driver: DriverProcess) -> None:
+        """Say that the driver has ended by itself, and start another one after a pause."""
+        driver.kill()
+        self._driver = None
+        self._deaths = 0 if driver.decided else self._deaths + 1
+        self._start_at = time.monotonic() + pause_after(self._deaths, first_s=AGAIN_S, most_s=AGAIN_MAX_S)
+        _LOG.warning("driver %d ended by itself", driver.number)
+        if driver.number:
+            self._resign(driver, ordered=False)
+
+    def _resign(self, driver: DriverProcess, *, ordered: bool) -> None:
+        try:
+            progressed = bool(driver.decided)
+            self._client.resign(self.name, driver.number, progressed=progressed, ordered=ordered)
+        except DeathlessError as error:
+            _LOG.warning("the service was not told that driver %d ended: %s", driver.number, error)
+
+    def _report(self) -> None:
+        driver = self._driver
+        try:
+            self.assigned = self._client.report(self.name, warm=driver is not None and driver.warm)
+        except DeathlessError as error:
+            if str(error) != self._unreachable:
+                self._unreachable = str(error)
+                _LOG.warning("the pipeline's service was not reached: %s", error)
+            return
+        self._unreachable = ""
+        if driver is None:
+            return
+        if self.assigned.drives and not driver.number:
+            driver.drive(self.assigned.number)
+        elif driver.number and not (self.assigned.drives and self.assigned.number == driver.number):
+            _LOG.warning("driver %d was replaced", driver.number)
+            driver.kill()
+            self._driver = None
+            self._start_at = 0.0
+
+    def close(self) -> None:
+        """End the driver, and say so."""
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.kill()
+            if driver.number:
+                self._resign(driver, ordered=True)
+
+
+def agent_name() -> str:
+    """Give a name that no other agent has: host, process, and six digits of chance."""
+    return f"{socket.gethostname()[:30]}.{os.getpid()}.{secrets.token_hex(3)}"
+
+
+def driver_command(
+    module: str, pipeline: str, addresses: Sequence[str], conf: Sequence[str], trigger: str
+) -> list[str]:
+    """Give the command that starts a driver."""
+    command = [sys.executable, "-m", "deathless.spark.driver", module, "--pipeline", pipeline, "--trigger", trigger]
+    for address in addresses:
+        command += ["--address", address]
+    for each in conf:
+        command += ["--conf", each]
+    return command

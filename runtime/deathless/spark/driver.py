@@ -1,0 +1,296 @@
+"""The process of a Spark driver: it starts Spark, warms it up, and runs the queries once its agent says so.
+
+    agent --(socket)--> {"drive": 7}        drive under this number
+    agent <--(socket)-- {"warm": true}      queries of the same shape have run
+                        {"decided": 3}      so many batches were decided
+
+A session that was only started takes seconds for its first batch: code is generated, classes are loaded and Python
+workers start one after the other. So a driver that waits runs its queries on the last rows that there are, and throws
+away what they give; these runs move no hold of a topic. When it is to drive, it lays each query's checkpoint from where
+the query stands, and starts it.
+
+A query that ends with an error is started again from where it stands, after a pause; after FAILURES_MAX errors without
+a batch in between it is stopped with its reason, and the others go on. A driver that was replaced ends at once, and so
+does one whose agent is gone.
+
+Guarantees: nothing of this process has to be kept. Imports the rest of this package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import select
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from deathless.base.backoff import pause_after
+from deathless.base.errors import DeathlessError, InvalidArgument
+from deathless.pipelines.client import PipelineClient
+from deathless.pipelines.ledger import DriverDeposed, PositionTaken, QueryStopped
+from deathless.shell.process.forked import die_with_parent
+from deathless.shell.process.logs import configure
+from deathless.shell.service_code.loading import load_attribute
+from deathless.spark import session
+from deathless.spark.holds import Holds
+from deathless.spark.queries import Query, check
+from deathless.spark.sink import ServiceSink
+from deathless.spark.source import Deathless, Recent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FAILURES_MAX: Final = 5
+AGAIN_S: Final = 1.0
+AGAIN_MAX_S: Final = 60.0
+LOOK_S: Final = 0.1  # between two looks at the queries
+STOPPED_LOOK_S: Final = 2.0  # between two looks whether a stopped query was resumed
+BUILD_PAUSE_S: Final = 2.0  # before the queries are built again
+WARM_S: Final = 60.0  # a warm-up takes no longer
+DEPOSED: Final = 3  # exit code
+AGENT_GONE: Final = 4
+_LOG: Final = logging.getLogger("deathless.spark")
+
+Build = Callable[["SparkSession"], object]
+
+
+class _Order(msgspec.Struct):
+    drive: int = 0
+
+
+class Control:
+    """The line to the agent."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._read = b""
+
+    def tell(self, **fact: object) -> None:
+        """Tell the agent something; one that is gone ends this process."""
+        try:
+            self._line.sendall(msgspec.json.encode(fact) + b"\n")
+        except OSError:
+            _end(AGENT_GONE)
+
+    def order(self, wait_s: float) -> int:
+        """Give the number under which to drive; 0: none came while we waited."""
+        if select.select([self._line], [], [], wait_s)[0]:
+            data = self._line.recv(4096)
+            if not data:
+                _end(AGENT_GONE)
+            self._read += data
+        line, newline, rest = self._read.partition(b"\n")
+        if not newline:
+            return 0
+        self._read = rest
+        return msgspec.json.decode(line, type=_Order).drive
+
+
+class Run:
+    """One query, while it is driven."""
+
+    def __init__(self, query: Query, client: PipelineClient, number: int, folder: Path, holds: Holds) -> None:
+        self.query = query
+        self.failures = 0
+        self.sink: ServiceSink | None = None
+        self.running: StreamingQuery | None = None
+        self.again_at = 0.0
+        self._client = client
+        self._number = number
+        self._folder = folder
+        self._holds = holds
+        self._runs = 0
+
+    def start(self, trigger: str) -> None:
+        """Start it from where it stands, unless it is stopped. Raises: DriverDeposed; what Spark raises."""
+        self._runs += 1
+        folder = self._folder / f"{self.query.name}.{self._runs}"
+        self.sink = ServiceSink(self.query, self._client, self._number, folder, self._holds.keep)
+        if self.sink.open().stopped:
+            shutil.rmtree(folder)
+            self.running = None
+            self.again_at = time.monotonic() + STOPPED_LOOK_S
+            return
+        writer = self.query.frame.writeStream.queryName(self.query.name).foreachBatch(self.sink.on_batch)
+        self.running = writer.option("checkpointLocation", str(folder)).trigger(processingTime=trigger).start()
+
+    def look(self, now: float, trigger: str) -> int:
+        """Start it again where it has ended; gives how many batches were decided since the last look.
+
+        Raises: DriverDeposed.
+        """
+        decided = 0
+        if self.sink is not None:
+            decided, self.sink.decided = self.sink.decided, 0
+        if decided:
+            self.failures = 0
+        if self.running is not None and not self.running.isActive:
+            self._ended(now)
+        if self.running is None and now >= self.again_at:
+            try:
+                self.start(trigger)
+            except DriverDeposed:
+                raise
+            except Exception as error:  # noqa: BLE001  whatever it is, the other queries go on
+                self._failed(error, now)
+        return decided
+
+    def _ended(self, now: float) -> None:
+        assert self.running is not None
+        assert self.sink is not None
+        error = self.sink.error or self.running.exception() or RuntimeError("the query ended")
+        shutil.rmtree(self.sink.folder, ignore_errors=True)
+        self.running = None
+        if isinstance(error, DriverDeposed):
+            raise error
+        if isinstance(error, QueryStopped):
+            self.again_at = now + STOPPED_LOOK_S
+            return
+        self._failed(error, now)
+
+    def _failed(self, error: Exception, now: float) -> None:
+        self.failures += 1
+        _LOG.warning("query failed", extra={"query": self.query.name, "failures": self.failures, "error": _told(error)})
+        if self.failures >= FAILURES_MAX or isinstance(error, PositionTaken):
+            self.failures = 0
+            self._client.stop(self.query.name, self._number, _told(error))
+        self.again_at = now + pause_after(self.failures, first_s=AGAIN_S, most_s=AGAIN_MAX_S)
+
+
+class Driver:
+    """Builds the queries, warms them up, and runs them.
+
+    Args:
+        spark: the session.
+        build: the user's function.
+        control: line to the agent.
+        trigger: pause between two batches, as Spark writes it.
+        folder: of our own, for checkpoints.
+    """
+
+    def __init__(self, spark: SparkSession, build: Build, control: Control, trigger: str, folder: Path) -> None:
+        self._spark = spark
+        self._build = build
+        self._control = control
+        self._trigger = trigger
+        self._folder = folder
+
+    def wait(self) -> tuple[int, list[Query]]:
+        """Warm up and wait for the order; gives the number, and the queries to run."""
+        queries, told, warm = None, "", False
+        number = self._control.order(0.0)  # nobody else is there: who has to drive does not warm up first
+        while not number or queries is None:
+            try:
+                if not (warm or number):
+                    self._warm_up()
+                    warm = True
+                if queries is None:
+                    queries = self._built(Deathless)
+                    self._control.tell(warm=True)
+            except Exception as error:  # noqa: BLE001  a topic may have no rows yet: it is tried again
+                if _told(error) != told:
+                    told = _told(error)
+                    _LOG.warning("the queries can't be built", extra={"error": told})
+            number = self._control.order(BUILD_PAUSE_S) or number
+        return number, queries
+
+    def drive(self, client: PipelineClient, number: int, queries: Sequence[Query], holds: Holds) -> None:
+        """Run the queries until this driver is replaced. Raises: DriverDeposed."""
+        runs = [Run(query, client, number, self._folder / "checkpoints", holds) for query in queries]
+        while True:
+            now = time.monotonic()
+            decided = sum(run.look(now, self._trigger) for run in runs)
+            if decided:
+                self._control.tell(decided=decided)
+            self._control.order(LOOK_S)
+
+    def _built(self, source: type[Deathless]) -> list[Query]:
+        self._spark.dataSource.register(source)
+        return check(self._build(self._spark))
+
+    def _warm_up(self) -> None:
+        ends_at = time.monotonic() + WARM_S
+        for query in self._built(Recent):
+            folder = self._folder / "warm" / query.name
+            writer = query.frame.writeStream.queryName(f"warm-{query.name}").foreachBatch(_throw_away)
+            running = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+            running.awaitTermination(max(1, int(ends_at - time.monotonic())))
+            running.stop()
+        shutil.rmtree(self._folder / "warm", ignore_errors=True)
+
+
+def _throw_away(frame: DataFrame, _batch: int) -> None:
+    frame.toArrow()
+
+
+def _told(error: BaseException) -> str:
+    """Say in one line what went wrong; rows, which a traceback may hold, are no part of it."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def _end(code: int) -> None:
+    """End this process and Java, which ends when its input is closed, without waiting for queries."""
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m deathless.spark.driver", description="A driver of a pipeline.")
+    parser.add_argument(
+        "module", help="the function that builds the queries: module:function or path/to/file.py:function"
+    )
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument("--address", action="append", required=True, help="of its service; can be repeated")
+    parser.add_argument("--control", type=int, required=True, help="descriptor of the line to the agent")
+    parser.add_argument("--trigger", default="100 milliseconds", help="pause between two batches")
+    parser.add_argument("--conf", action="append", default=[], help="NAME=VALUE for Spark; can be repeated")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the process."""
+    given = parse(sys.argv[1:] if arguments is None else arguments)
+    die_with_parent()
+    configure("info", given.pipeline, "spark")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    control = Control(socket.socket(fileno=given.control))
+    spark = session.start(given.pipeline, dict(_pair(text) for text in given.conf))
+    build: Any = load_attribute(given.module)
+    with tempfile.TemporaryDirectory(prefix="deathless-driver-") as folder:
+        driver = Driver(spark, build, control, given.trigger, Path(folder))
+        number, queries = driver.wait()
+        with PipelineClient(given.pipeline, given.address) as client:
+            try:
+                driver.drive(client, number, queries, Holds(given.pipeline))
+            except DriverDeposed as error:
+                _LOG.warning("this driver was replaced", extra={"error": str(error)})
+                shutil.rmtree(folder, ignore_errors=True)
+                _end(DEPOSED)
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidArgument(f"--conf takes NAME=VALUE, not {text!r}")
+    return name, value
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DeathlessError as error:
+        sys.stderr.write(f"{error.code} {error}\n")
+        sys.exit(error.exit_code)

@@ -1,0 +1,136 @@
+"""Queries of a pipeline, as the function that builds them gives them.
+
+    def build(spark):
+        rows = spark.readStream.format("deathless").option("service", "airports").option("topic", "departures").load()
+        late = rows.where("minutes_late > 15").selectExpr("carrier AS key", "minutes_late AS minutes")
+        return [query("alarms", late).to_service("carriers", "late")]
+
+A row goes to a handler as a call: the column `key` says whose it is, and every other column is the argument of its
+name.
+
+Guarantees: what is built here is checked here. Does not: start anything (see driver). Imports the pipelines' names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from deathless.base.errors import InvalidArgument
+from deathless.codec.peer_messages import is_service_name
+from deathless.pipelines.rows import POLICIES, Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY: Final = "key"
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_STATEFUL: Final = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "GlobalLimit",
+    "Join",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+)
+"""Operators of a plan that keep what they have seen of a stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One query of a pipeline, and where its rows go."""
+
+    name: str
+    frame: DataFrame
+    service: str = ""
+    method: str = ""
+    on_refusal: Policy = "stop"
+
+    def to_service(self, service: str, method: str, *, on_refusal: Policy = "stop") -> Query:
+        """Have each row be a call of a handler, exactly once.
+
+        Args:
+            service: its name, among the peers of the pipeline.
+            method: its handler.
+            on_refusal: what becomes of the query when the handler raises: `stop`, until somebody resumes it;
+                `deadLetter`: it goes on, and the row is listed; `skip`: it goes on, and the row is only counted.
+
+        Raises: InvalidArgument.
+        """
+        if not is_service_name(service):
+            raise InvalidArgument(f"query {self.name}: {service!r} names no service")
+        if not method.isidentifier():
+            raise InvalidArgument(f"query {self.name}: {method!r} names no handler")
+        if on_refusal not in POLICIES:
+            raise InvalidArgument(f"query {self.name}: on_refusal is one of {', '.join(POLICIES)}, not {on_refusal!r}")
+        return replace(self, service=service, method=method, on_refusal=on_refusal)
+
+
+def query(name: str, frame: DataFrame) -> Query:
+    """Name a query of a pipeline.
+
+    Args:
+        name: under which its progress is kept: lower-case letters, digits, `_` and `-`, at most 40, the first a letter.
+            Another name is another query, which begins anew.
+        frame: of a stream.
+
+    Raises: InvalidArgument.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r} can't name a query: lower-case letters, digits, _ and -, at most 40, the first of them a letter"
+        )
+    if not frame.isStreaming:
+        raise InvalidArgument(f"query {name} reads no stream", remedy="read with spark.readStream")
+    return Query(name=name, frame=frame)
+
+
+def check(found: object) -> list[Query]:
+    """Give the queries that a build function returned, if a driver can run them.
+
+    Raises: InvalidArgument naming the query and what to write.
+    """
+    queries = list(found) if isinstance(found, list | tuple) else [found]
+    for each in queries:
+        if not isinstance(each, Query):
+            raise InvalidArgument(f"the build function gives a list of queries, and {each!r:.100} is none")
+        if not each.service:
+            raise InvalidArgument(f"query {each.name} goes nowhere", remedy="say where: query(...).to_service(...)")
+        if KEY not in each.frame.columns:
+            raise InvalidArgument(
+                f"query {each.name} has no column {KEY!r}, which says whose row each is; it has "
+                + ", ".join(each.frame.columns),
+                remedy="rename a column of texts, as in .selectExpr('carrier AS key', ...)",
+            )
+        stateful = _stateful(each.frame)
+        if stateful:
+            raise InvalidArgument(
+                f"query {each.name} keeps state in Spark ({', '.join(stateful)}), which a driver that takes over would "
+                "not have",
+                remedy="keep it in the service that the rows go to: a handler adds up what it is sent",
+            )
+    names = [each.name for each in queries]
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgument(f"the build function gives queries of different names, at least one; not {names}")
+    return queries
+
+
+def _stateful(frame: DataFrame) -> list[str]:
+    """Give the operators of a frame that keep state of a stream, each once."""
+    found: set[str] = set()
+    left = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001  Python has no other way to a plan
+    while left:
+        plan = left.pop()
+        children = plan.children()
+        below = [children.apply(at) for at in range(children.size())]
+        streams = [child for child in below if child.isStreaming()]
+        name = plan.nodeName()
+        if name in _STATEFUL and streams and (name != "Join" or len(streams) > 1):
+            found.add(name)
+        left += below
+    return sorted(found)

@@ -1,0 +1,124 @@
+"""Where a batch of a query goes: its rows are staged with the pipeline, then the batch is decided.
+
+Spark calls `on_batch` with each micro-batch, in the driver's own process. Rows come as Arrow, so their number in memory
+is that of one batch, which the source bounds (`maxRowsPerBatch`). The rows count once the service of the pipeline has
+decided the batch, which begins where the query stands; who computes the same batch again is told that it is decided.
+
+Guarantees: a batch is decided whole, once, in the order of its rows. Does not: retry a batch (the driver starts the
+query again, from where it stands). Imports the pipelines' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from deathless.base.errors import InvalidArgument
+from deathless.pipelines.ledger import Batch, Tip
+from deathless.pipelines.rows import Row, blocks_of
+from deathless.pipelines.service import Opened
+from deathless.spark.checkpoint import lay, read_batch
+from deathless.spark.queries import KEY, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+
+class Ledger(Protocol):
+    """What a sink needs of a pipeline's service; `PipelineClient` is one."""
+
+    def open(self, query: str, number: int) -> Opened:
+        """Make a driver known to a query."""
+        ...
+
+    def stage(self, query: str, number: int, attempt: int, block: str, rows: int, data: bytes) -> None:
+        """Keep a block."""
+        ...
+
+    def commit(self, query: str, batch: Batch) -> bool:
+        """Decide a batch."""
+        ...
+
+
+class ServiceSink:
+    """Decides the batches of one run of a query.
+
+    Args:
+        query: whose rows go to a service.
+        ledger: the pipeline's service.
+        number: of the driver's assignment.
+        folder: for the checkpoint; it must not be there yet.
+        before_stage: told (query, start, end) of each batch before anything of it is staged: its name and texts of
+            offsets, the first one empty where the query begins.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        ledger: Ledger,
+        number: int,
+        folder: Path,
+        before_stage: Callable[[str, str, str], object] = lambda _query, _start, _end: None,
+    ) -> None:
+        self.query = query
+        self.number = number
+        self.folder = folder
+        self.decided = 0  # batches
+        self.error: Exception | None = None  # what the last batch ended with
+        self._ledger = ledger
+        self._before_stage = before_stage
+        self._tip: Tip | None = None
+        self._attempt = 0
+        self._query_id = ""
+
+    def open(self) -> Opened:
+        """Make the driver known, and lay the checkpoint from where the query stands.
+
+        Raises: DriverDeposed; as `SyncClient.call`; OSError.
+        """
+        opened = self._ledger.open(self.query.name, self.number)
+        self._tip, self._attempt = opened.tip, opened.attempt
+        self._query_id = lay(self.folder, opened.tip)
+        return opened
+
+    def on_batch(self, frame: DataFrame, batch: int) -> None:
+        """Stage the rows of a batch, and decide it. Raises: what went wrong, which `error` holds too."""
+        self.error = None
+        try:
+            self._decide(frame, batch)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _decide(self, frame: DataFrame, batch: int) -> None:
+        files = read_batch(self.folder, batch, self._tip)
+        before = self.folder / "offsets" / str(batch - 1)
+        self._before_stage(self.query.name, before.read_text(encoding="utf-8") if files.start else "", files.offsets)
+        self._attempt += 1
+        query, blocks = self.query, []
+        rows = rows_of(query, frame)
+        for number, (count, data) in enumerate(blocks_of(query.service, query.method, query.on_refusal, rows)):
+            name = str(number)
+            self._ledger.stage(query.name, self.number, self._attempt, name, count, data)
+            blocks.append((name, count))
+        wanted = Batch(self.number, self._attempt, files.start, files.end, blocks, batch, self._query_id, files.offsets)
+        self._ledger.commit(query.name, wanted)
+        self.decided += 1
+
+
+def rows_of(query: Query, frame: DataFrame) -> Iterator[Row]:
+    """Give the rows of a batch: key, and arguments by name.
+
+    Raises: InvalidArgument for a row whose key is no text.
+    """
+    for found in frame.toArrow().to_batches(max_chunksize=4096):
+        for row in found.to_pylist():
+            key: Any = row.pop(KEY)
+            if not isinstance(key, str) or not key:
+                raise InvalidArgument(
+                    f"query {query.name}: the key of a row must be a text that is not empty, not {key!r}"
+                )
+            yield key, row

@@ -1,0 +1,135 @@
+"""Rows of decided batches reach their service once, in order, whichever process is killed and wherever."""
+
+import pytest
+
+from deathless.base.errors import HandlerFailed
+from deathless.pipelines.ledger import Batch
+from deathless.pipelines.rows import Policy, Row, blocks_of
+from deathless.pipelines.service import DRIVERS, Held, pipeline
+from deathless.sdk import CallRefused, Context, Service, Struct
+from deathless.testing import Environment, kill_everywhere
+
+
+class Carrier(Struct):
+    """What was late."""
+
+    minutes: list[int] = []
+
+
+carriers = Service("carriers", state=Carrier)
+
+
+@carriers.handler
+def late(carrier: Carrier, ctx: Context, minutes: int) -> None:
+    """Note a delay."""
+    if minutes < 0:
+        raise CallRefused("a delay is not negative")
+    carrier.minutes.append(minutes)
+
+
+def send(env: Environment, start: str, end: str, rows: list[Row], policy: Policy = "stop", number: int = 1) -> bool:
+    """Stage and decide a batch, as a driver does."""
+    query = env.service(pipeline)["alarms"]
+    opened = query.open(number)
+    blocks = []
+    for at, (count, data) in enumerate(blocks_of("carriers", "late", policy, rows)):
+        query.stage(number, opened.attempt + 1, str(at), count, data)
+        blocks.append((str(at), count))
+    decided: bool = query.commit(Batch(number, opened.attempt + 1, start, end, blocks, 0, "q", "v1"))
+    return decided
+
+
+def held(env: Environment) -> Held:
+    """State of the query."""
+    state: Held = env.service(pipeline)["alarms"].state
+    return state
+
+
+def test_rows_of_a_batch_reach_the_handlers_of_their_keys() -> None:
+    """In the order of the batch, and nothing is kept of them."""
+    with Environment(pipeline, carriers) as env:
+        assert send(env, "", "a", [("UA", {"minutes": n}) for n in range(600)] + [("DL", {"minutes": 1})])
+        assert send(env, "a", "b", [("UA", {"minutes": 600})])
+        env.advance(seconds=1)
+        assert env.service(carriers)["UA"].state.minutes == list(range(601))
+        assert env.service(carriers)["DL"].state.minutes == [1]
+        shown = env.service(pipeline)["alarms"].show()
+        assert (shown.applied, shown.waiting_rows, shown.held_bytes, shown.refusals) == (602, 0, 0, 0)
+        assert (shown.tip.position, shown.tip.rows) == ("b", 1)
+
+
+def test_a_kill_anywhere_changes_nothing() -> None:
+    """Two batches, the second of which is sent twice by a driver that has not heard of its decision."""
+
+    def work(env: Environment) -> list[bool]:
+        told = [send(env, "", "a", [("UA", {"minutes": 1}), ("DL", {"minutes": 2})])]
+        told += [send(env, "a", "b", [("UA", {"minutes": n})], number=n) for n in (2, 3)]
+        env.advance(seconds=1)
+        return told
+
+    def outcome(env: Environment, result: list[bool]) -> object:
+        delays = [env.service(carriers)[key].state.minutes for key in ("UA", "DL")]
+        return result, delays, held(env).applied, held(env).size
+
+    report = kill_everywhere(work, pipeline, carriers, outcome=outcome)
+    assert report.outcome == ([True, True, False], [[1, 2], [2]], 3, 0)
+    assert len(report.points) > 20
+
+
+def test_a_refused_row_stops_its_query_until_somebody_resumes_it() -> None:
+    """The row is listed, the rows sent with it are not lost, and those behind it wait."""
+    with Environment(pipeline, carriers) as env:
+        rows: list[Row] = [("UA", {"minutes": n}) for n in (1, -1, 2)]
+        send(env, "", "a", rows + [("UA", {"minutes": 3})] * 300)
+        env.advance(seconds=1)
+        query = env.service(pipeline)["alarms"]
+        assert "a delay is not negative" in held(env).stopped
+        assert query.show().waiting_rows == 53
+        [refused] = query.show_refused(0, 10)
+        assert (refused.id, refused.row.key, refused.row.arguments) == (1, "UA", {"minutes": -1})
+        with pytest.raises(HandlerFailed, match="a delay is not negative"):
+            send(env, "a", "b", [])
+        query.resume()
+        env.advance(seconds=1)
+        assert env.service(carriers)["UA"].state.minutes == [1, 2] + [3] * 300
+        assert query.show().waiting_rows == 0
+
+
+def test_refused_rows_can_be_sent_again_or_let_go() -> None:
+    """With `deadLetter` the query goes on meanwhile; what is refused again stays listed."""
+    with Environment(pipeline, carriers) as env:
+        send(env, "", "a", [("UA", {"minutes": n}) for n in (-1, -2, 3)], "deadLetter")
+        env.advance(seconds=1)
+        query = env.service(pipeline)["alarms"]
+        assert env.service(carriers)["UA"].state.minutes == [3]
+        assert [each.id for each in query.show_refused(0, 10)] == [1, 2]
+        assert [each.id for each in query.show_refused(1, 10)] == [2]
+        assert query.retry_refused([1, 7]) == [1]
+        assert query.drop_refused([1, 7]) == 1
+        assert [each.id for each in query.show_refused(0, 10)] == [2]
+
+
+def test_a_query_that_its_driver_gave_up_applies_what_was_decided_once_it_is_resumed() -> None:
+    """Nothing of a decided batch is let go."""
+    with Environment(pipeline, carriers) as env:
+        query = env.service(pipeline)["alarms"]
+        query.open(1)
+        query.stop(1, "no such column")
+        with pytest.raises(HandlerFailed, match="no such column"):
+            send(env, "", "a", [])
+        query.resume()
+        assert send(env, "", "a", [("UA", {"minutes": 1})])
+
+
+def test_drivers_and_queries_have_keys_of_their_own() -> None:
+    """A handler of the one is refused on the key of the other."""
+    with Environment(pipeline, carriers) as env:
+        assert env.service(pipeline)[DRIVERS].report("a", True).drives
+        env.service(pipeline)[DRIVERS].resign("a", 1, True, False)
+        env.service(pipeline)[DRIVERS].suspend(True)
+        assert env.service(pipeline)[DRIVERS].show_drivers().suspended
+        assert env.service(pipeline)[DRIVERS].hand_over() == ""
+        with pytest.raises(HandlerFailed, match="name of a query"):
+            env.service(pipeline)[DRIVERS].open(1)
+        with pytest.raises(HandlerFailed, match="key '.'"):
+            env.service(pipeline)["alarms"].report("a", True)
