@@ -135,7 +135,8 @@ def declared() -> list[Requirement]:
     """Return every requirement of pyproject.toml: run time, extras, development, build."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lists = [settings["project"]["dependencies"], settings["build-system"]["requires"]]
-    lists += settings["project"]["optional-dependencies"].values()
+    extras = settings["project"]["optional-dependencies"]
+    lists += [[text for text in extras[name] if not text.startswith("pyspark")] for name in extras]  # see below
     lists += settings["dependency-groups"].values()
     return [Requirement(text) for several in lists for text in several]
 
@@ -179,6 +180,19 @@ def lock_findings(requirements: list[Requirement], pins: dict[str, str]) -> list
 
 def test_lock_holds_what_is_declared_and_nothing_else() -> None:
     assert lock_findings(declared(), locked((ROOT / "requirements.txt").read_text())) == []
+
+
+def test_spark_is_pinned_by_itself() -> None:
+    """It is installed beside the environment, by those who test pipelines."""
+    pins = locked((ROOT / "requirements-spark.txt").read_text())
+    [wanted] = [
+        Requirement(text)
+        for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
+        if text.startswith("pyspark")
+    ]
+    assert pins.keys() == {"pyspark", "py4j"}
+    assert wanted.specifier.contains(pins["pyspark"])
+    assert not pins.keys() & locked((ROOT / "requirements.txt").read_text()).keys()
 
 
 def test_lock_that_misses_a_requirement_is_refused() -> None:

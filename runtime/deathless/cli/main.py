@@ -36,6 +36,7 @@ COMMANDS = {
     "undelivered": ("look.undelivered", "Inspect messages that drivers gave up, retry or discard them"),
     "schedules": ("look.schedules", "Inspect the schedules of a service"),
     "topics": ("look.topics", "Inspect and read the topics that a service publishes"),
+    "pipelines": ("change.pipelines", "Run and operate pipelines of Spark"),
     "openapi": ("look.openapi", "Print an OpenAPI document of a service"),
     "peers": ("change.peers", "Inspect peers, and adopt one that was created anew"),
     "driver": ("run.driver", "Check the drivers of a service, or run one"),
@@ -70,7 +71,10 @@ GROUPS = (
             "fingerprint",
         ),
     ),
-    ("Operate", ("peers", "driver", "upgrade", "adopt", "fork", "resume-outside", "erase", "replica", "former")),
+    (
+        "Operate",
+        ("peers", "driver", "pipelines", "upgrade", "adopt", "fork", "resume-outside", "erase", "replica", "former"),
+    ),
     ("This program", ("explain", "completion", "version")),
 )
 

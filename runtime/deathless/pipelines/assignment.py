@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from deathless.sdk import Struct, field
+from deathless.sdk import CallRefused, Struct, field
 
 SUSPECT_US: Final = 2_000_000
 FORGET_US: Final = 60_000_000  # an agent that is silent for so long is not shown any more
 AGENTS_MAX: Final = 64
+QUERIES_MAX: Final = 256
 DEATHS_MAX: Final = 5  # drivers that ended one after the other before any batch was decided
 
 
@@ -43,6 +44,7 @@ class Drivers(Struct):
     failed: str = ""  # why nobody is assigned any more; empty: somebody may be
     leaving: bool = False  # the one that is assigned is to hand over to a warm one
     suspended: bool = False  # nobody is to drive
+    queries: list[str] = field(default_factory=list)  # names, as the newest driver has them
 
 
 class Assignment(Struct):
@@ -72,6 +74,14 @@ def report(drivers: Drivers, agent: str, now_us: int, *, warm: bool, suspect_us:
         drivers.number += 1
         drivers.agent, drivers.since_us, drivers.missed_us = agent, now_us, 0
     return Assignment(drivers.number, drivers.agent == agent, drivers.failed)
+
+
+def declare(drivers: Drivers, number: int, queries: list[str]) -> None:
+    """Note which queries a driver runs, for people; what an older driver says changes nothing. Raises: CallRefused."""
+    if len(queries) > QUERIES_MAX:
+        raise CallRefused(f"a pipeline has at most {QUERIES_MAX} queries, not {len(queries)}")
+    if number == drivers.number:
+        drivers.queries = queries
 
 
 def resign(drivers: Drivers, agent: str, number: int, *, progressed: bool, ordered: bool) -> None:

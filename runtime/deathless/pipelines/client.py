@@ -85,6 +85,10 @@ class PipelineClient:
         """Have a query take no batch until somebody resumes it. Raises: DriverDeposed; as above."""
         self._call("stop", query, None, number=number, why=why)
 
+    def declare(self, number: int, queries: Sequence[str]) -> None:
+        """Say which queries a driver runs. Raises: as `SyncClient.call`."""
+        self._call("declare", DRIVERS, None, number=number, queries=list(queries))
+
     # ---- for agents --------------------------------------------------------------------------------------------
 
     def report(self, agent: str, *, warm: bool) -> Assignment:
@@ -108,6 +112,26 @@ class PipelineClient:
     def refused(self, query: str, above: int = 0, most: int = 100) -> list[RefusedView]:
         """Give rows that were refused. Raises: as above."""
         return self._client.query("show_refused", query, result=list[RefusedView], above=above, most=most)
+
+    def hand_over(self) -> str:
+        """Have another agent drive once a warm one is there; gives who drives. Raises: as above."""
+        return self._call("hand_over", DRIVERS, str)
+
+    def suspend(self, *, suspended: bool) -> None:
+        """Have nobody drive, or somebody again. Raises: as above."""
+        self._call("suspend", DRIVERS, None, suspended=suspended)
+
+    def resume(self, query: str) -> None:
+        """Let a stopped query go on. Raises: as above."""
+        self._call("resume", query, None)
+
+    def retry(self, query: str, ids: Sequence[int]) -> list[int]:
+        """Send refused rows once more; gives those that were refused again. Raises: as above."""
+        return self._call("retry_refused", query, list[int], ids=list(ids))
+
+    def drop(self, query: str, ids: Sequence[int]) -> int:
+        """Let go of refused rows; gives how many there were. Raises: as above."""
+        return self._call("drop_refused", query, int, ids=list(ids))
 
     def _call(self, handler: str, key: str, result: type[T] | None, **arguments: Any) -> T:
         try:

@@ -82,6 +82,7 @@ class DriversView(Struct):
     agents: dict[str, Agent]
     failed: str
     suspended: bool
+    queries: list[str]
 
 
 pipeline = Service("pipeline", state=Held)
@@ -105,6 +106,13 @@ def resign(held: Held, ctx: Context, agent: str, number: int, progressed: bool, 
 
 
 @pipeline.handler
+def declare(held: Held, ctx: Context, number: int, queries: list[str]) -> None:
+    """Note which queries a driver runs."""
+    _only(ctx, drivers=True)
+    assignment.declare(held.drivers, number, queries)
+
+
+@pipeline.handler
 def hand_over(held: Held, ctx: Context) -> str:
     """Have another agent drive as soon as a warm one is there; gives who drives now."""
     _only(ctx, drivers=True)
@@ -124,7 +132,9 @@ def show_drivers(held: Held, ctx: QueryContext) -> DriversView:
     """Give who drives, and who could."""
     _only(ctx, drivers=True)
     found = held.drivers
-    return DriversView(found.number, found.agent, found.since_us, found.agents, found.failed, found.suspended)
+    return DriversView(
+        found.number, found.agent, found.since_us, found.agents, found.failed, found.suspended, found.queries
+    )
 
 
 # ---- queries ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 
 A driver lays a new one in a folder of its own before it starts a query, with the last decided batch as its newest:
 Spark goes on with the next one. So no checkpoint has to be kept, shared or fenced, and one that is older than what was
-decided is never used. Spark wants the batch before the last one as well, but takes nothing from it; it is laid as a copy.
+decided is never used. Spark wants the batch before the last one as well, but takes nothing from it; it is laid as a
+copy.
 
 Only for queries that keep no state of their own: what an aggregation has counted is in no offset.
 

@@ -206,6 +206,7 @@ class Driver:
 
     def drive(self, client: PipelineClient, number: int, queries: Sequence[Query], holds: Holds) -> None:
         """Run the queries until this driver is replaced. Raises: DriverDeposed."""
+        client.declare(number, [query.name for query in queries])
         runs = [Run(query, client, number, self._folder / "checkpoints", holds) for query in queries]
         while True:
             now = time.monotonic()

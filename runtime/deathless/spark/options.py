@@ -24,7 +24,7 @@ from deathless.base.errors import InvalidArgument
 from deathless.base.shards import shard_directory
 from deathless.shell.client.driver import count_shards
 from deathless.topics.reader import TopicReader
-from deathless.topics.source import TopicSource, parse_source, topic_directory
+from deathless.topics.source import TopicSource, hold_name, parse_source, topic_directory
 
 SERVICES: Final = "DEATHLESS_SERVICES"
 """Environment variable: JSON, from the name of a service to its directory."""
@@ -53,8 +53,10 @@ class Settings(NamedTuple):
 
 def read_options(options: Mapping[str, str]) -> Settings:
     """Read the options of a source. Raises: InvalidArgument."""
-    known = {name.lower() for name in _OPTIONS}
-    unknown = sorted(name for name in options if name.lower() not in known and name.lower() != "path")
+    known = {
+        name.lower() for name in _OPTIONS
+    }  # Spark's mapping takes any spelling, and gives the names in small letters
+    unknown = sorted(name for name in options if name.lower() not in known)
     if unknown:
         raise InvalidArgument(f"the source has no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}")
     topic = options.get("topic", "")
@@ -66,6 +68,8 @@ def read_options(options: Mapping[str, str]) -> Settings:
     folder = _folder(options)
     shards = count_shards([f"dir:{folder}"])
     hold, service = options.get("hold", ""), options.get("service", "")
+    if hold:
+        hold_name(hold)
     return Settings(topic, folder, shards, start, _rows(options), hold, service)
 
 
@@ -82,6 +86,11 @@ def _folder(options: Mapping[str, str]) -> str:
             f"service {service!r} is not known here; there are: {known}", remedy="name it, or give the option 'folder'"
         )
     return services[service]
+
+
+def offer_services(services: Mapping[str, str]) -> None:
+    """Have processes that this one starts know services by name."""
+    os.environ[SERVICES] = msgspec.json.encode(dict(services)).decode()
 
 
 def known_services() -> dict[str, str]:

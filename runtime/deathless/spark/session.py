@@ -6,8 +6,12 @@ Guarantees: what exactly-once needs is set, whatever the user says. Imports pysp
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from deathless.base.errors import InvalidArgument, InvalidConfig
@@ -15,6 +19,7 @@ from deathless.base.errors import InvalidArgument, InvalidConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA_MIN: Final = 17
 DEFAULTS: Final = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
@@ -43,6 +48,29 @@ def configuration(user: Mapping[str, str]) -> dict[str, str]:
         if name in OURS and user[name] != OURS[name]:
             raise InvalidArgument(f"{name} is {OURS[name]} in a pipeline, and can't be {user[name]!r}")
     return {**DEFAULTS, **user, **OURS}
+
+
+def java_version() -> int:
+    """Give the major version of the Java that Spark would run with; 0: there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if java is None:
+        return 0
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+def check_java() -> None:
+    """See that PySpark and a Java for it are there. Raises: InvalidConfig."""
+    if find_spec("pyspark") is None:
+        raise InvalidConfig("pipelines need PySpark, which is not installed", remedy="pip install deathless[spark]")
+    version = java_version()
+    if version < JAVA_MIN:
+        found = f"there is Java {version}" if version else "there is no Java"
+        raise InvalidConfig(
+            f"Spark needs Java {JAVA_MIN} or newer, and {found}", remedy="install one, or set JAVA_HOME to it"
+        )
 
 
 def start(name: str, user: Mapping[str, str]) -> SparkSession:

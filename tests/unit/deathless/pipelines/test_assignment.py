@@ -1,7 +1,10 @@
 """Who drives: one agent, by a number that grows; the next one when it is dead, silent or told to go."""
 
+import pytest
+
 from deathless.pipelines import assignment
 from deathless.pipelines.assignment import DEATHS_MAX, FORGET_US, SUSPECT_US, Drivers, report, resign
+from deathless.sdk import CallRefused
 
 S = 1_000_000
 
@@ -106,6 +109,17 @@ def test_one_that_is_told_to_go_stays_until_another_one_is_warm() -> None:
     assert not report(drivers, "a", S + 3, warm=True).drives
     assert report(drivers, "b", S + 4, warm=True).number == 2
     assert not drivers.leaving
+
+
+def test_the_newest_driver_says_which_queries_there_are() -> None:
+    """An older one changes nothing, and there is a limit."""
+    drivers = Drivers()
+    report(drivers, "a", S, warm=True)
+    assignment.declare(drivers, 1, ["alarms"])
+    assignment.declare(drivers, 0, ["others"])
+    assert drivers.queries == ["alarms"]
+    with pytest.raises(CallRefused, match="at most"):
+        assignment.declare(drivers, 1, ["x"] * 257)
 
 
 def test_agents_that_are_gone_are_forgotten() -> None:

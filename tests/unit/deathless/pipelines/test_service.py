@@ -6,14 +6,14 @@ from deathless.base.errors import HandlerFailed
 from deathless.pipelines.ledger import Batch
 from deathless.pipelines.rows import Policy, Row, blocks_of
 from deathless.pipelines.service import DRIVERS, Held, pipeline
-from deathless.sdk import CallRefused, Context, Service, Struct
+from deathless.sdk import CallRefused, Context, Service, Struct, field
 from deathless.testing import Environment, kill_everywhere
 
 
 class Carrier(Struct):
     """What was late."""
 
-    minutes: list[int] = []
+    minutes: list[int] = field(default_factory=list)
 
 
 carriers = Service("carriers", state=Carrier)
@@ -125,11 +125,13 @@ def test_drivers_and_queries_have_keys_of_their_own() -> None:
     """A handler of the one is refused on the key of the other."""
     with Environment(pipeline, carriers) as env:
         assert env.service(pipeline)[DRIVERS].report("a", True).drives
+        env.service(pipeline)[DRIVERS].declare(1, ["alarms"])
+        assert env.service(pipeline)[DRIVERS].show_drivers().queries == ["alarms"]
         env.service(pipeline)[DRIVERS].resign("a", 1, True, False)
         env.service(pipeline)[DRIVERS].suspend(True)
         assert env.service(pipeline)[DRIVERS].show_drivers().suspended
         assert env.service(pipeline)[DRIVERS].hand_over() == ""
         with pytest.raises(HandlerFailed, match="name of a query"):
             env.service(pipeline)[DRIVERS].open(1)
-        with pytest.raises(HandlerFailed, match="key '.'"):
+        with pytest.raises(HandlerFailed, match=r"key '\.'"):
             env.service(pipeline)["alarms"].report("a", True)

@@ -1,0 +1,266 @@
+"""`deathless pipelines ...`: who drives a pipeline, how its queries stand, and rows that were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+import msgspec
+
+from deathless.base.errors import InvalidArgument
+from deathless.cli.options import ListedGroup, json_option, service_options, target
+from deathless.cli.output import print_json, print_table, show_bytes, show_time
+
+if TYPE_CHECKING:
+    from deathless.pipelines.client import PipelineClient
+    from deathless.pipelines.service import QueryView
+    from deathless.shell.operate.target import Target
+
+F = TypeVar("F", bound=Callable[..., object])
+CELL_MAX: Final = 60  # characters
+PAGE: Final = 1000  # refused rows asked for at once
+
+query_argument = click.argument("query")
+ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...", type=click.IntRange(min=1))
+
+
+@click.group(cls=ListedGroup)
+def pipelines() -> None:
+    """Pipelines of Spark: drivers, queries, and rows that handlers refused.
+
+    \b
+    deathless pipelines drive delays.py:build -f delays.yaml     runs a driver; twice for a warm standby
+    deathless pipelines show -f delays.yaml
+    deathless pipelines refused alarms -f delays.yaml
+    """
+
+
+def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
+    """Give folders of services by name: those named, else all beside the pipeline's own.
+
+    Raises: InvalidArgument.
+    """
+    found = {}
+    for text in pairs:
+        name, equals, folder = text.partition("=")
+        if not equals or not Path(folder).is_dir():
+            raise InvalidArgument(f"--service takes NAME=FOLDER of a service's directory, not {text!r}")
+        found[name] = str(Path(folder).absolute())
+    beside = {each.name: str(each) for each in Path(directory).parent.iterdir() if (each / "service.json").exists()}
+    return found or beside
+
+
+@pipelines.command("drive")
+@click.argument("module", metavar="MODULE:FUNCTION")
+@click.option("--trigger", default="100 milliseconds", show_default=True, help="Pause between two batches.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Configuration of Spark; may be repeated.")
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    help="Where a service that is read is found; default: services beside the pipeline's own folder.",
+)
+@service_options
+def drive(
+    module: str, trigger: str, conf: tuple[str, ...], services: tuple[str, ...], manifest: str, directory: str
+) -> int:
+    """Keep a Spark driver, which runs the queries of FUNCTION(spark) when it is its turn.
+
+    Run it two times, or on two machines: the second driver is warmed up and waits, and goes on within seconds when the
+    first one dies. Needs Java 17 and `pip install deathless[spark]`. Ctrl-C ends the driver, and another one goes on.
+
+    \b
+    deathless pipelines drive delays.py:build -f delays.yaml
+    deathless pipelines drive delays.py:build -f delays.yaml --conf spark.master=local[4]
+    """
+    found = target(manifest, directory, silent=True)
+    from deathless.pipelines.client import PipelineClient
+    from deathless.shell.process.logs import configure
+    from deathless.spark.agent import Agent, agent_name, driver_command
+    from deathless.spark.options import offer_services
+    from deathless.spark.session import check_java, configuration
+
+    configuration(dict(_pair(text) for text in conf))
+    check_java()
+    offer_services(_services(services, found.config.directory))
+    addresses, name = [f"dir:{found.config.directory}"], found.config.service
+    path, _, function = module.rpartition(":")
+    if not path:
+        raise InvalidArgument(f"{module!r} names no function; write path/to/file.py:function or module:function")
+    place = str(Path(path).absolute()) if path.endswith(".py") else path
+    configure("info", name, "agent")
+    command = driver_command(f"{place}:{function}", name, addresses, conf, trigger)
+    with PipelineClient(name, addresses) as client, Agent(client, agent_name(), command) as agent:
+        agent.run()
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidArgument(f"--conf takes NAME=VALUE, not {text!r}")
+    return name, value
+
+
+@pipelines.command("show")
+@click.argument("query", required=False)
+@service_options
+@json_option
+def show(query: str | None, manifest: str, directory: str, as_json: bool) -> int:
+    """Show who drives and how the queries stand, or one QUERY in detail."""
+    with _client(target(manifest, directory)) as client:
+        drivers = client.drivers()
+        views = {name: client.show(name) for name in ([query] if query else drivers.queries)}
+    if as_json:
+        print_json({"drivers": drivers, "queries": views})
+        return 0
+    if query:
+        _print_query(views[query])
+        return 0
+    state = drivers.failed or ("suspended" if drivers.suspended else "")
+    print(f"driver   {drivers.agent or 'none'}, number {drivers.number}" + (f"; {state}" if state else ""))
+    standbys = [
+        f"{name} ({'warm' if agent.warm else 'starting'})"
+        for name, agent in drivers.agents.items()
+        if name != drivers.agent
+    ]
+    print(f"standby  {', '.join(standbys) or 'none'}")
+    rows = [
+        (name, view.tip.batch if view.tip else "", show_time(view.tip.time_us) if view.tip else "", view.applied,
+         view.waiting_rows, view.refused, view.stopped[:CELL_MAX] or "runs")
+        for name, view in views.items()
+    ]  # fmt: skip
+    if rows:
+        print_table(("query", "batch", "decided", "rows applied", "waiting", "refused", "state"), rows)
+    return 0
+
+
+def _print_query(view: QueryView) -> None:
+    told = {
+        "state": view.stopped or "runs",
+        "driver": view.number,
+        "batch": view.tip.batch if view.tip else "none",
+        "decided": show_time(view.tip.time_us) if view.tip else "",
+        "position": view.tip.position if view.tip else "",
+        "rows applied": view.applied,
+        "rows waiting": view.waiting_rows,
+        "bytes kept": show_bytes(view.held_bytes),
+        "refused": f"{view.refusals}, of which {view.refused} are listed",
+    }
+    for label, value in told.items():
+        print(f"{label:<13} {value}")
+
+
+@pipelines.command("refused")
+@query_argument
+@service_options
+@json_option
+def refused(query: str, manifest: str, directory: str, as_json: bool) -> int:
+    """List rows that their handlers refused."""
+    with _client(target(manifest, directory)) as client:
+        rows = client.refused(query, 0, PAGE)
+    if as_json:
+        print_json({"refused": rows})
+    elif not rows:
+        print("no row is listed")
+    else:
+        print_table(
+            ("id", "key", "handler", "error", "row"),
+            [
+                (
+                    each.id, each.row.key, f"{each.row.service}.{each.row.method}",
+                    f"{each.row.code} {each.row.text}"[:CELL_MAX],
+                    msgspec.json.encode(each.row.arguments).decode()[:CELL_MAX],
+                )
+                for each in rows
+            ],
+        )  # fmt: skip
+    return 0
+
+
+@pipelines.command("retry")
+@query_argument
+@ids_argument
+@service_options
+@json_option
+def retry(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_json: bool) -> int:
+    """Send refused rows once more: those with these IDs, or all that are listed."""
+    with _client(target(manifest, directory)) as client:
+        chosen = list(ids) or [each.id for each in client.refused(query, 0, PAGE)]
+        again = client.retry(query, chosen)
+    if as_json:
+        print_json({"sent": len(chosen), "refusedAgain": again})
+    else:
+        print(f"{len(chosen)} sent, {len(again)} refused again")
+    return 0
+
+
+@pipelines.command("drop")
+@query_argument
+@ids_argument
+@service_options
+@json_option
+def drop(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_json: bool) -> int:
+    """Let go of refused rows for ever: those with these IDs."""
+    if not ids:
+        raise click.UsageError("name the rows: their IDs are those that `deathless pipelines refused` shows")
+    with _client(target(manifest, directory)) as client:
+        dropped = client.drop(query, ids)
+    if as_json:
+        print_json({"dropped": dropped})
+    else:
+        print(f"{dropped} dropped")
+    return 0
+
+
+@pipelines.command("resume")
+@click.argument("query", required=False)
+@service_options
+@json_option
+def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> int:
+    """Let a stopped QUERY go on; without one, let somebody drive again."""
+    with _client(target(manifest, directory)) as client:
+        if query:
+            client.resume(query)
+        else:
+            client.suspend(suspended=False)
+    _said(f"{query or 'the pipeline'} goes on", as_json=as_json)
+    return 0
+
+
+@pipelines.command("suspend")
+@service_options
+@json_option
+def suspend(manifest: str, directory: str, as_json: bool) -> int:
+    """Have nobody drive until `deathless pipelines resume`; rows of decided batches still reach their handlers."""
+    with _client(target(manifest, directory)) as client:
+        client.suspend(suspended=True)
+    _said("nobody drives", as_json=as_json)
+    return 0
+
+
+@pipelines.command("switchover")
+@service_options
+@json_option
+def switchover(manifest: str, directory: str, as_json: bool) -> int:
+    """Have another driver go on, as soon as a warm one is there."""
+    with _client(target(manifest, directory)) as client:
+        drives = client.hand_over()
+    _said(f"{drives} hands over" if drives else "nobody drives", as_json=as_json)
+    return 0
+
+
+def _said(text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"done": text})
+    else:
+        print(text)
+
+
+def _client(found: Target) -> PipelineClient:
+    from deathless.pipelines.client import PipelineClient
+
+    return PipelineClient(found.config.service, [f"dir:{found.config.directory}"])

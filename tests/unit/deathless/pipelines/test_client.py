@@ -1,0 +1,87 @@
+"""What the service refused raises what it was refused with, and a full service is waited for."""
+
+from typing import Any, Self
+
+import pytest
+
+from deathless.base.errors import HandlerFailed
+from deathless.pipelines import client as client_module
+from deathless.pipelines.client import PipelineClient
+from deathless.pipelines.ledger import DriverDeposed, QueryStopped
+
+
+class FakeClient:
+    """In place of a connection: answers in order."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.answers: list[object] = []
+        self.calls: list[tuple[str, str, dict[str, object]]] = []
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def close(self) -> None:
+        self.closed = True
+
+    def call(self, handler: str, key: str, *, result: object, **arguments: object) -> object:
+        self.calls.append((handler, key, arguments))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def failed(kind: str) -> HandlerFailed:
+    """What a client hears of a handler that raised."""
+    error = HandlerFailed("told")
+    error.kind = kind
+    return error
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> tuple[PipelineClient, Any, list[float]]:
+    """A client, what it calls, and the pauses that it made."""
+    monkeypatch.setattr(client_module, "SyncClient", FakeClient)
+    pauses: list[float] = []
+    client = PipelineClient("delays", ["127.0.0.1:1"], sleep=pauses.append)
+    return client, client._client, pauses
+
+
+def test_refusals_keep_their_class(made: tuple[PipelineClient, Any, list[float]]) -> None:
+    """Any other failure of a handler stays what it is."""
+    client, fake, _ = made
+    fake.answers = [failed("DriverDeposed"), failed("QueryStopped"), failed("ValueError")]
+    for kind in (DriverDeposed, QueryStopped, HandlerFailed):
+        with pytest.raises(kind, match="told") as raised:
+            client.open("alarms", 1)
+        assert type(raised.value) is kind
+
+
+def test_a_block_without_room_is_staged_again(made: tuple[PipelineClient, Any, list[float]]) -> None:
+    """Until there is room; it is the same call each time."""
+    client, fake, pauses = made
+    fake.answers = [failed("StageFull"), failed("StageFull"), None]
+    client.stage("alarms", 1, 2, "0", 3, b"x")
+    assert len(pauses) == 2
+    assert fake.calls == [("stage", "alarms", {"number": 1, "attempt": 2, "block": "0", "rows": 3, "data": b"x"})] * 3
+
+
+def test_it_is_closed_with_its_block(made: tuple[PipelineClient, Any, list[float]]) -> None:
+    """And what people ask for goes to the key it is about."""
+    client, fake, _ = made
+    fake.answers = ["a", None, None, [2], 1]
+    with client:
+        assert client.hand_over() == "a"
+        client.suspend(suspended=True)
+        client.resume("alarms")
+        assert client.retry("alarms", [1, 2]) == [2]
+        assert client.drop("alarms", [2]) == 1
+    assert [(handler, key) for handler, key, _ in fake.calls] == [
+        ("hand_over", "."),
+        ("suspend", "."),
+        ("resume", "alarms"),
+        ("retry_refused", "alarms"),
+        ("drop_refused", "alarms"),
+    ]
+    assert fake.closed

@@ -1,0 +1,51 @@
+"""What a source is told, and how it is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from deathless.base.errors import InvalidArgument
+from deathless.spark.options import SERVICES, known_services, read_options
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """A topic and a folder are enough."""
+    found = read_options({"topic": "departures", "folder": str(tmp_path)})
+    assert (found.shards, found.start, found.max_rows, found.hold, found.service) == (1, "earliest", 1_000_000, "", "")
+    assert found.reader(0).directory == tmp_path / "topics" / "departures"
+
+
+def test_a_service_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the agent of a pipeline names it."""
+    monkeypatch.setenv(SERVICES, '{"airports": "/data/airports"}')
+    assert known_services() == {"airports": "/data/airports"}
+    assert read_options({"topic": "departures", "service": "airports"}).folder == "/data/airports"
+    with pytest.raises(InvalidArgument, match="'hotels' is not known here; there are: airports"):
+        read_options({"topic": "departures", "service": "hotels"})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"folder": "x"}, "'topic' is missing"),
+        ({"topic": "t"}, "either the option 'folder'"),
+        ({"topic": "t", "folder": "x", "service": "y"}, "either the option 'folder'"),
+        ({"topic": "t", "folder": "x", "startingPositions": "now"}, "one of earliest, latest, not 'now'"),
+        ({"topic": "t", "folder": "x", "maxRowsPerBatch": "0"}, "above 0, not '0'"),
+        ({"topic": "t", "folder": "x", "maxRowsPerBatch": "-1"}, "above 0, not '-1'"),
+        ({"topic": "t", "folder": "x", "maxrows": "1"}, "no option 'maxrows'"),
+        ({"topic": "t", "folder": "x", "hold": "../x"}, "can't name a hold"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, str], told: str) -> None:
+    """Option, value and what it could be."""
+    with pytest.raises(InvalidArgument, match=told):
+        read_options(options)
+
+
+def test_a_source_is_a_service_and_an_incarnation(tmp_path: Path) -> None:
+    """Anything else names none."""
+    settings = read_options({"topic": "t", "folder": str(tmp_path)})
+    assert settings.reader(0, f"{'a' * 32}.7").source().incarnation == 7
+    with pytest.raises(InvalidArgument, match="names no source"):
+        settings.reader(0, "x")

@@ -1,0 +1,122 @@
+"""What a build function may give. Frames are stand-ins with what is looked at; real ones are tested with Spark."""
+
+from typing import Any
+
+import pytest
+
+from deathless.base.errors import InvalidArgument
+from deathless.spark.queries import check, query
+
+
+class Plan:
+    """A node of a plan, as Java shows it."""
+
+    def __init__(self, name: str, *children: "Plan", streaming: bool = True) -> None:
+        self.name, self.below, self.streaming = name, children, streaming
+
+    def nodeName(self) -> str:  # noqa: N802  Java's name
+        return self.name
+
+    def isStreaming(self) -> bool:  # noqa: N802  as above
+        return self.streaming
+
+    def children(self) -> "Plan":
+        return self
+
+    def size(self) -> int:
+        return len(self.below)
+
+    def apply(self, at: int) -> "Plan":
+        return self.below[at]
+
+
+class Frame:
+    """A frame of a stream."""
+
+    def __init__(self, plan: Plan, *columns: str, streaming: bool = True) -> None:
+        self.plan, self.columns, self.isStreaming = plan, list(columns), streaming
+        self._jdf = self
+
+    def queryExecution(self) -> "Frame":  # noqa: N802  as above
+        return self
+
+    def analyzed(self) -> Plan:
+        return self.plan
+
+
+def frame(plan: Plan | None = None) -> Any:
+    """A frame that a driver can run, unless its plan says otherwise."""
+    return Frame(plan or Plan("Project", Plan("Filter", Plan("StreamingDataSourceV2Relation"))), "key", "minutes")
+
+
+def test_queries_are_given_as_they_are() -> None:
+    """One alone needs no list."""
+    one = query("alarms", frame()).to_service("carriers", "late", on_refusal="skip")
+    assert check(one) == check([one]) == [one]
+    assert (one.service, one.method, one.on_refusal) == ("carriers", "late", "skip")
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "1a", "a" * 41, "."])
+def test_a_query_has_a_name(name: str) -> None:
+    """It is a key of the pipeline's service, and part of a hold's name."""
+    with pytest.raises(InvalidArgument, match="can't name a query"):
+        query(name, frame())
+
+
+def test_a_query_goes_somewhere() -> None:
+    """To a handler of a service, with a policy that there is."""
+    one = query("alarms", frame())
+    with pytest.raises(InvalidArgument, match="goes nowhere"):
+        check([one])
+    with pytest.raises(InvalidArgument, match="'Carriers' names no service"):
+        one.to_service("Carriers", "late")
+    with pytest.raises(InvalidArgument, match="'a b' names no handler"):
+        one.to_service("carriers", "a b")
+    with pytest.raises(InvalidArgument, match="on_refusal is one of"):
+        one.to_service("carriers", "late", on_refusal="drop")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"), [([], "at least one"), (None, "None is none"), ([1], "1 is none"), ("x", "'x' is none")]
+)
+def test_what_is_no_list_of_queries_is_refused(found: object, told: str) -> None:
+    """With what it was."""
+    with pytest.raises(InvalidArgument, match=told):
+        check(found)
+
+
+def test_names_are_unique() -> None:
+    """Two queries of one name would take each other's place."""
+    one = query("alarms", frame()).to_service("carriers", "late")
+    with pytest.raises(InvalidArgument, match="different names"):
+        check([one, one])
+
+
+def test_rows_have_a_key() -> None:
+    """The column says whose they are."""
+    with pytest.raises(InvalidArgument, match="no column 'key'"):
+        check(query("alarms", Frame(Plan("x"), "carrier")).to_service("carriers", "late"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="reads no stream"):
+        query("alarms", Frame(Plan("x"), "key", streaming=False))  # type: ignore[arg-type]
+
+
+STREAM, TABLE = Plan("Relation"), Plan("Relation", streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (Plan("Project", Plan("Aggregate", STREAM)), "Aggregate"),
+        (Plan("Join", STREAM, Plan("Deduplicate", STREAM)), "Deduplicate, Join"),
+        (Plan("Join", STREAM, TABLE), ""),
+        (Plan("Join", STREAM, Plan("Aggregate", TABLE, streaming=False)), ""),
+    ],
+)
+def test_state_of_spark_is_refused_by_name(plan: Plan, told: str) -> None:
+    """A join with a table, and what is counted in one, keeps none."""
+    one = query("alarms", frame(plan)).to_service("carriers", "late")
+    if not told:
+        assert check(one)
+        return
+    with pytest.raises(InvalidArgument, match=rf"keeps state in Spark \({told}\)"):
+        check(one)
