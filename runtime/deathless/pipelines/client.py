@@ -103,15 +103,20 @@ class PipelineClient:
 
     def drivers(self) -> DriversView:
         """Give who drives, and who could. Raises: as above."""
-        return self._client.query("show_drivers", DRIVERS, result=DriversView)
+        found: DriversView = self._client.query("show_drivers", DRIVERS, result=DriversView)
+        return found
 
     def show(self, query: str) -> QueryView:
         """Give where a query stands. Raises: as above."""
-        return self._client.query("show", query, result=QueryView)
+        found: QueryView = self._client.query("show", query, result=QueryView)
+        return found
 
     def refused(self, query: str, above: int = 0, most: int = 100) -> list[RefusedView]:
         """Give rows that were refused. Raises: as above."""
-        return self._client.query("show_refused", query, result=list[RefusedView], above=above, most=most)
+        found: list[RefusedView] = self._client.query(
+            "show_refused", query, result=list[RefusedView], above=above, most=most
+        )
+        return found
 
     def hand_over(self) -> str:
         """Have another agent drive once a warm one is there; gives who drives. Raises: as above."""

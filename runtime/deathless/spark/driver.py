@@ -48,7 +48,7 @@ from deathless.spark.source import Deathless, Recent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FAILURES_MAX: Final = 5
 AGAIN_S: Final = 1.0

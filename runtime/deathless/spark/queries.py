@@ -95,10 +95,12 @@ def check(found: object) -> list[Query]:
 
     Raises: InvalidArgument naming the query and what to write.
     """
-    queries = list(found) if isinstance(found, list | tuple) else [found]
-    for each in queries:
+    queries: list[Query] = []
+    for each in found if isinstance(found, list | tuple) else [found]:
         if not isinstance(each, Query):
             raise InvalidArgument(f"the build function gives a list of queries, and {each!r:.100} is none")
+        queries.append(each)
+    for each in queries:
         if not each.service:
             raise InvalidArgument(f"query {each.name} goes nowhere", remedy="say where: query(...).to_service(...)")
         if KEY not in each.frame.columns:
