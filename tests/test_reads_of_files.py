@@ -18,6 +18,7 @@ TREES: Final = ("runtime/deathless", "operator/deathless_operator")
 KERNEL = "the kernel's or the system's own file"
 CODE = "source code and what pip wrote beside it: it is about to be run as well"
 NAMED = "the user, or who deployed us, named this file to just this process"
+ITS_OWN = "it stands in a folder that this process has made for itself, below the temporary one"
 PART = "opened to read so many bytes, or line by line"
 
 REVIEWED: Final = {
@@ -57,6 +58,8 @@ REVIEWED: Final = {
     "runtime/deathless/shell/service_code/sources.py": (2, CODE),
     "runtime/deathless/shell/net/tls.py": (2, NAMED),
     "runtime/deathless/shell/upgrade/former.py": (1, "what our own child wrote for us, at offsets"),
+    "runtime/deathless/spark/checkpoint.py": (2, ITS_OWN),
+    "runtime/deathless/spark/sink.py": (1, ITS_OWN),
     "runtime/deathless/shell/worker/turn_guards.py": (1, KERNEL),
     "operator/deathless_operator/cli/drill_run.py": (1, NAMED),
     "operator/deathless_operator/cluster/connection.py": (3, NAMED),

@@ -57,6 +57,7 @@ LOOK_S: Final = 0.1  # between two looks at the queries
 STOPPED_LOOK_S: Final = 2.0  # between two looks whether a stopped query was resumed
 BUILD_PAUSE_S: Final = 2.0  # before the queries are built again
 WARM_S: Final = 60.0  # a warm-up takes no longer
+STARVED: Final = "Python worker failed to connect back"
 DEPOSED: Final = 3  # exit code
 AGENT_GONE: Final = 4
 _LOG: Final = logging.getLogger("deathless.spark")
@@ -159,7 +160,7 @@ class Run:
         self._failed(error, now)
 
     def _failed(self, error: Exception, now: float) -> None:
-        self.failures += 1
+        self.failures += not _starved(error)
         _LOG.warning("query failed", extra={"query": self.query.name, "failures": self.failures, "error": _told(error)})
         if self.failures >= FAILURES_MAX or isinstance(error, PositionTaken):
             self.failures = 0
@@ -230,6 +231,14 @@ class Driver:
         shutil.rmtree(self._folder / "warm", ignore_errors=True)
 
 
+def _starved(error: Exception) -> bool:
+    """Say whether a worker of Python had no time to start: Spark gives it 10 s, and that can't be changed.
+
+    Time mends it, on a machine that is busy, so it is no failure of the query.
+    """
+    return STARVED in str(error)
+
+
 def _throw_away(frame: DataFrame, _batch: int) -> None:
     frame.toArrow()
 
@@ -267,9 +276,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure("info", given.pipeline, "spark")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     control = Control(socket.socket(fileno=given.control))
-    spark = session.start(given.pipeline, dict(_pair(text) for text in given.conf))
-    build: Any = load_attribute(given.module)
     with tempfile.TemporaryDirectory(prefix="deathless-driver-") as folder:
+        session.make_home(Path(folder) / "home")
+        spark = session.start(given.pipeline, dict(_pair(text) for text in given.conf))
+        build: Any = load_attribute(given.module)
         driver = Driver(spark, build, control, given.trigger, Path(folder))
         number, queries = driver.wait()
         with PipelineClient(given.pipeline, given.address) as client:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deathless.base.errors import InvalidArgument, InvalidConfig
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN: Final = 17
+_OF_HOME: Final = ("bin", "conf", "data", "jars", "sbin")
 DEFAULTS: Final = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
@@ -71,6 +73,25 @@ def check_java() -> None:
         raise InvalidConfig(
             f"Spark needs Java {JAVA_MIN} or newer, and {found}", remedy="install one, or set JAVA_HOME to it"
         )
+
+
+def make_home(folder: Path) -> None:
+    """Make a Spark home of links, without the archive that Python's workers would import pyspark from.
+
+    A worker that imports from the archive compiles all of it, each time it starts: 1.7 s of CPU in place of 0.35 s.
+    Spark gives a worker 10 s to answer, so on a machine with other work to do queries would not start.
+
+    Raises: InvalidConfig where PySpark is missing; OSError.
+    """
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise InvalidConfig("pipelines need PySpark, which is not installed", remedy="pip install deathless[spark]")
+    folder.mkdir()
+    for each in Path(spec.submodule_search_locations[0]).iterdir():
+        if each.name in _OF_HOME:
+            (folder / each.name).symlink_to(each)
+    os.environ["SPARK_HOME"] = str(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)  # what workers import from
 
 
 def start(name: str, user: Mapping[str, str]) -> SparkSession:

@@ -117,20 +117,20 @@ class _StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hold(start)
         return start
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
         """Give where the next batch ends."""
         until = self._until if self._until is not None else now(self.settings, newest=True)
         return cut(start, until, limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
         """Give how many rows a batch may have."""
         return ReadMaxRows(self.settings.max_rows)
 
-    def reportLatestOffset(self) -> Offset:  # noqa: N802
+    def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
         """Give where the rows end."""
         return now(self.settings, newest=True)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Have the query end with the rows that there are now."""
         self._until = now(self.settings, newest=True)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from deathless.pipelines import assignment
-from deathless.pipelines.assignment import DEATHS_MAX, FORGET_US, SUSPECT_US, Drivers, report, resign
+from deathless.pipelines.assignment import AGENTS_MAX, DEATHS_MAX, FORGET, SILENT, Drivers, report, resign
 from deathless.sdk import CallRefused
 
 S = 1_000_000
@@ -22,21 +22,35 @@ def test_a_silent_one_is_replaced_by_a_higher_number() -> None:
     """Its own report comes too late then."""
     drivers = Drivers()
     report(drivers, "a", S, warm=True)
-    report(drivers, "b", S, warm=True)
-    assert not report(drivers, "b", S + SUSPECT_US - 1, warm=True).drives
-    taken = report(drivers, "b", S + SUSPECT_US, warm=True)
+    for _ in range(SILENT - 1):
+        assert not report(drivers, "b", S, warm=True).drives
+    taken = report(drivers, "b", S, warm=True)
     assert (taken.drives, taken.number) == (True, 2)
-    late = report(drivers, "a", S + SUSPECT_US + 1, warm=True)
+    late = report(drivers, "a", S, warm=True)
     assert (late.drives, late.number) == (False, 2)
 
 
-def test_silence_counts_from_the_first_report_of_another_one() -> None:
-    """While nobody could reach the service nobody is to blame, however long that took."""
+@pytest.mark.parametrize("step_us", [-3600 * S, 3600 * S])
+def test_a_clock_that_is_set_costs_nobody_its_place(step_us: int) -> None:
+    """Nor does an outage of the service, after which nobody was heard for long: only reports count."""
+    drivers = Drivers()
+    report(drivers, "a", 10_000 * S, warm=True)
+    for round_ in range(3 * SILENT):
+        now_us = 10_000 * S + round_ * step_us
+        assert not report(drivers, "b", now_us, warm=True).drives
+        assert not report(drivers, "c", now_us, warm=True).drives
+        if round_ % (SILENT - 1) == SILENT - 2:
+            assert report(drivers, "a", now_us, warm=True).drives
+
+
+def test_reports_of_several_agents_do_not_add_up() -> None:
+    """However many wait, each of them gives the one that drives the same time."""
     drivers = Drivers()
     report(drivers, "a", S, warm=True)
-    assert not report(drivers, "b", 1000 * S, warm=True).drives
-    report(drivers, "a", 1000 * S + 1, warm=True)
-    assert not report(drivers, "b", 1000 * S + SUSPECT_US + 1, warm=True).drives
+    for _ in range(SILENT - 1):
+        for name in ("b", "c", "d", "e"):
+            assert not report(drivers, name, S, warm=True).drives
+    assert report(drivers, "a", S, warm=True).drives
 
 
 def test_a_death_that_is_told_is_no_wait() -> None:
@@ -51,12 +65,13 @@ def test_a_death_that_is_told_is_no_wait() -> None:
 
 
 def test_a_warm_one_that_is_gone_is_not_waited_for() -> None:
-    """It was heard long ago."""
+    """A cold one drives when it has waited for it."""
     drivers = Drivers()
     report(drivers, "a", S, warm=True)
     report(drivers, "b", S, warm=True)
     resign(drivers, "a", 1, progressed=True, ordered=False)
-    assert report(drivers, "a", S + SUSPECT_US, warm=False).drives
+    told = [report(drivers, "a", S, warm=False).drives for _ in range(SILENT)]
+    assert told == [False] * (SILENT - 1) + [True]
 
 
 def test_a_death_of_another_number_changes_nothing() -> None:
@@ -123,8 +138,12 @@ def test_the_newest_driver_says_which_queries_there_are() -> None:
 
 
 def test_agents_that_are_gone_are_forgotten() -> None:
-    """What is shown is who reports."""
+    """What is shown is who reports; there are never more than AGENTS_MAX."""
     drivers = Drivers()
     report(drivers, "a", S, warm=True)
-    report(drivers, "b", S + FORGET_US + 1, warm=True)
+    for _ in range(2 * FORGET + 1):
+        report(drivers, "b", S, warm=True)
     assert list(drivers.agents) == ["b"]
+    for number in range(AGENTS_MAX + 3):
+        report(drivers, str(number), S, warm=False)
+    assert list(drivers.agents) == [str(number) for number in range(3, AGENTS_MAX + 3)]

@@ -8,8 +8,8 @@ from deathless.base.errors import InvalidArgument
 from deathless.spark.options import SERVICES, known_services, read_options
 
 
-def test_defaults(tmp_path: Path) -> None:
-    """A topic and a folder are enough."""
+def test_a_topic_and_a_folder_are_enough(tmp_path: Path) -> None:
+    """Everything else has a default."""
     found = read_options({"topic": "departures", "folder": str(tmp_path)})
     assert (found.shards, found.start, found.max_rows, found.hold, found.service) == (1, "earliest", 1_000_000, "", "")
     assert found.reader(0).directory == tmp_path / "topics" / "departures"
