@@ -65,7 +65,8 @@ class World:
             folder / "airports", replicas=2, service="airports", module=f"{AIRPORTS}:airports", drivers=topics
         )
         carriers = f"{HERE / 'carriers.py'}:carriers"
-        self.carriers = ReplicaSet(folder / "carriers", replicas=2, service="carriers", module=carriers)
+        back = [{"name": "delays", "directory": str(folder / "delays" / "data")}]  # where its answers go
+        self.carriers = ReplicaSet(folder / "carriers", replicas=2, service="carriers", module=carriers, peers=back)
         peers = [{"name": "carriers", "directory": str(self.carriers.directory)}]
         module = "deathless.pipelines.service:pipeline"
         self.delays = ReplicaSet(folder / "delays", replicas=2, service="delays", module=module, peers=peers)

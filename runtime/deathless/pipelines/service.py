@@ -159,8 +159,9 @@ def stage(held: Held, ctx: Context, number: int, attempt: int, block: str, rows:
 def commit(held: Held, ctx: Context, batch: Batch) -> bool:
     """Decide a batch; False: it was decided before. Its rows are applied from now on."""
     _only(ctx)
+    applied = not held.decided  # else `apply` is at it, or `resume` begins it
     decided = ledger.commit_batch(held, batch, ctx.now_us)
-    if decided and held.decided:
+    if applied and held.decided:
         ctx.fork(pipeline.name, ctx.key, "apply")
     return decided
 

@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parse(sys.argv[1:] if arguments is None else arguments)
     die_with_parent()
     configure("info", given.pipeline, "spark")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells of an error is told by us, in one line
     control = Control(socket.socket(fileno=given.control))
     with tempfile.TemporaryDirectory(prefix="deathless-driver-") as folder:
         session.make_home(Path(folder) / "home")
