@@ -211,7 +211,8 @@ class HttpPort:
 def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) and not parts.query
+        port = parts.port  # raises where it is no number
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and port != 0 and not parts.query
     except ValueError:
         good = False
     if not good:

@@ -182,7 +182,7 @@ class TopicPages:
         may = [topic for topic in sorted(self._readers.topics) if self._readers.may(topic, who)]
         pairs = [(topic, shard) for topic in may for shard in range(self._shards)]
         with self._place():
-            found = [await self._run(lambda served, at=pair: served.state(*at, "")) for pair in pairs]
+            found = [await self._look(TopicPage(_GET, topic, shard), "") for topic, shard in pairs]
         return msgspec.json.encode({"topics": found})
 
     async def _state(self, request: Request, page: TopicPage, named: dict[str, str]) -> bytes | None:

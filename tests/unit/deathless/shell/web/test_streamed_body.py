@@ -26,10 +26,10 @@ async def begun(b: Bench, number: int = 0) -> StreamedBody:
     return body
 
 
-async def on_stream(b: Bench, **settings: int) -> tuple[Http2Wire, int, StreamedBody]:
+async def on_stream(b: Bench, window: int = 1 << 20) -> tuple[Http2Wire, int, StreamedBody]:
     """A request on a stream, and the body of its answer."""
     b.app.hold = True
-    wire = await opened(b, **settings)
+    wire = await opened(b, initial_window_size=window)
     number = wire.ask(head())
     return wire, number, await begun(b)
 
@@ -115,7 +115,7 @@ async def test_who_does_not_read_holds_the_writer_up_and_is_cut_off_in_the_end()
 
 async def test_a_stream_takes_a_body_as_far_as_its_window_reaches() -> None:
     async with bench(http2=Http2Connection) as b:
-        wire, number, body = await on_stream(b, initial_window_size=10)
+        wire, number, body = await on_stream(b, 10)
         wire.open_windows = False
         writing = asyncio.ensure_future(body.write(b"x" * 25))
         await writing  # it waits with the stream
@@ -148,7 +148,7 @@ async def test_a_torn_body_resets_its_stream_and_no_other() -> None:
 
 async def test_who_gives_a_stream_up_ends_its_writer() -> None:
     async with bench(http2=Http2Connection) as b:
-        wire, number, body = await on_stream(b, initial_window_size=1)
+        wire, number, body = await on_stream(b, 1)
         wire.open_windows = False
         await body.write(b"xx")
         writing = asyncio.ensure_future(body.write(b"y"))
