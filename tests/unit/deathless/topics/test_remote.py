@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import shlex
 from pathlib import Path
+from shutil import which
+from subprocess import run
 from urllib.request import urlopen
 
 import pyarrow as pa
@@ -212,6 +215,23 @@ def test_it_goes_along_with_its_source_and_names_of_files(three: Path, tmp_path:
         restored(three)
         with pytest.raises(TopicSourceDiffers):
             again.bounds()
+
+
+DOCS = Path(__file__).parents[4] / "docs" / "topics.md"
+CURL = [line for line in DOCS.read_text().splitlines() if line.startswith("curl ")]
+
+
+@pytest.mark.skipif(which("curl") is None, reason="there is no curl")
+def test_what_the_page_says_to_type_does_what_it_says(three: Path, tmp_path: Path) -> None:
+    assert len(CURL) > 7
+    with topic_site(three) as site:
+        for line in CURL:
+            words = shlex.split(line.replace("http://127.0.0.1:8080", site.url))
+            got = run([*words, "--silent", "--show-error", "--fail"], cwd=tmp_path, capture_output=True, check=True)
+            if "ndjson" in line:
+                assert json.loads(got.stdout.splitlines()[0])["_position"] == 1
+    with pa.ipc.open_stream(str(tmp_path / "rows.arrows")) as reader:
+        assert positions(list(reader)) == [2, 3, 4, 5, 7, 8, 9]
 
 
 def test_topics_are_listed(three: Path) -> None:
