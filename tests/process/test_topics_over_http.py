@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -101,7 +102,7 @@ def test_each_row_is_read_once_whoever_is_killed(tmp_path: Path) -> None:
         replicas.primary()
         follower = Follower(RemoteTopic([url_of(replicas, name) for name in replicas.names], "departures"))
         with Departures(replicas) as flights:
-            kills = (
+            kills: tuple[Callable[[], None], ...] = (
                 partial(kill_ingress, replicas, "r0"),
                 lambda: replicas.kill_worker(replicas.primary()),
                 partial(kill_ingress, replicas, "r1"),

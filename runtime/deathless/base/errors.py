@@ -27,14 +27,14 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_kinds`, errors of topics in `errors_of_topics`: both
-are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of topics in `error_tree.topics`:
+both are here as well. Imports these.
 """
 
 from __future__ import annotations
 
-from deathless.base.error_kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
-from deathless.base.errors_of_topics import (
+from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
+from deathless.base.error_tree.topics import (
     TopicAnswerTorn,
     TopicGap,
     TopicNotKept,

@@ -5,7 +5,7 @@ that grows. The standard library's client does it, so that whoever reads a topic
 
 Guarantees: what is asked is asked again until it is answered or `patience_s` is over; an answer with an error is raised
 as the error that it names, with its code. Does not: ask again for the rest of an answer (`remote` does). Imports base,
-core and the shell's small files.
+codec.untrusted and the shell's small files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from deathless.base import errors
 from deathless.base.backoff import next_pause
-from deathless.base.errors import DeathlessError, InvalidArgument, InvalidConfig, PeerUnreachable, RetryLater
+from deathless.base.errors import (
+    DeathlessError,
+    Internal,
+    InvalidArgument,
+    InvalidConfig,
+    PeerUnreachable,
+    RetryLater,
+)
 from deathless.codec.untrusted import read_json
-from deathless.core.client.events import error_of
 from deathless.shell.disk.small_files import read_small
 
 T = TypeVar("T")
@@ -240,7 +247,19 @@ def _error(answer: http.client.HTTPResponse) -> DeathlessError:
     if not told.code:
         what = f"HTTP {answer.status} {answer.reason}"
         return PeerUnreachable(what) if answer.status >= http.client.INTERNAL_SERVER_ERROR else InvalidArgument(what)
-    after = answer.getheader("retry-after", "")
-    error = error_of(told.code, told.error, retry_after_s=float(after) if after.isdecimal() else 0.0)
+    kind = _CODED.get(told.code)
+    if kind is None:
+        return Internal(f"{told.code} {told.error}", remedy="the service is newer than this reader")
+    error = kind(told.error)
     error.advice = told.remedy or error.advice
+    after = answer.getheader("retry-after", "")
+    if isinstance(error, RetryLater) and after.isdecimal():
+        error.retry_after_s = float(after)
     return error
+
+
+_CODED: Final = {
+    each.code: each
+    for each in vars(errors).values()
+    if isinstance(each, type) and issubclass(each, DeathlessError) and "code" in vars(each)
+}

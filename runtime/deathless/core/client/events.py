@@ -156,7 +156,7 @@ Event = (
 Effect = Resolve | Dial | Send | HangUp | CompleteCalls[W] | FailCalls[W] | TellRefusal[W]
 
 
-_OURS: Final = "deathless.base.error"  # modules begin so that hold errors
+_OURS: Final = "deathless.base."  # modules begin so that hold errors of ours
 
 
 def _tree(root: type[DeathlessError]) -> dict[str, type[DeathlessError]]:

@@ -53,7 +53,11 @@ def topic_paths(topics: Iterable[str], errors: dict[int, Json]) -> Json:
     owner = _query("owner", {"type": "string", "maxLength": 256}, "Whose hold, where callers have no names.")
     above = _query("above", {"type": "integer"}, "With `wait`: answer when `next` is above it.")
     wait = _query("wait", {"type": "integer", "maximum": WAIT_MAX_S}, "Seconds after which to answer at the latest.")
-    listed = {"type": "object", "properties": {"topics": {"type": "array", "items": _STATE}}, "required": ["topics"]}
+    listed: Json = {
+        "type": "object",
+        "properties": {"topics": {"type": "array", "items": _STATE}},
+        "required": ["topics"],
+    }
     position = {**_query("position", _POSITION, "Rows from here on are kept."), "required": True}
 
     def told(name: str, summary: str, parameters: list[Json], content: Json, statuses: Iterable[int]) -> Json:

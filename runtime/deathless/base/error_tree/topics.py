@@ -5,7 +5,7 @@ Imports the kinds of errors.
 
 from __future__ import annotations
 
-from deathless.base.error_kinds import Invalid, RetryLater
+from deathless.base.error_tree.kinds import Invalid, RetryLater
 
 
 class TopicRowsMissing(Invalid):

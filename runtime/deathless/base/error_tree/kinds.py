@@ -1,6 +1,6 @@
 """What the caller of something that failed must do: the root of the tree of errors, and its first branches.
 
-Why apart: the errors themselves stand in several modules (`errors`, `errors_of_topics`), and all of them derive from
+Why apart: the errors themselves stand in several modules (`errors`, `topics`), and all of them derive from
 these. Everybody but those modules imports `errors`, which has all of them.
 
 Does not: know any code. Imports nothing of ours.
