@@ -189,7 +189,10 @@ class HttpPort:
         try:
             connection.request(method, f"{target}?{urlencode(query)}" if query else target, headers=self._headers())
             answer = connection.getresponse()
-            error = _error(answer) if answer.status != http.client.OK else None
+            error = None
+            if answer.status != http.client.OK:
+                raw, after = answer.read(ERROR_BYTES_MAX), answer.getheader("retry-after", "")
+                error = _error(f"HTTP {answer.status} {answer.reason}", answer.status, raw, after)
         except BaseException:
             connection.close()
             raise
@@ -237,22 +240,26 @@ def _context(ca_file: str, certificate_file: str, key_file: str) -> ssl.SSLConte
     return context
 
 
-def _error(answer: http.client.HTTPResponse) -> DeathlessError:
-    """Give the error that an answer names; one that names none is somebody's between the service and us."""
-    raw = answer.read(ERROR_BYTES_MAX)
+def _error(what: str, status: int, raw: bytes, after: str) -> DeathlessError:
+    """Give the error that an answer names; one that names none is somebody's between the service and us.
+
+    Args:
+        what: the answer in words.
+        status: of it.
+        raw: its body.
+        after: its header Retry-After; empty: it has none.
+    """
     try:
         told = read_json(raw, _Problem)
     except msgspec.MsgspecError:
         told = _Problem()
     if not told.code:
-        what = f"HTTP {answer.status} {answer.reason}"
-        return PeerUnreachable(what) if answer.status >= http.client.INTERNAL_SERVER_ERROR else InvalidArgument(what)
+        return PeerUnreachable(what) if status >= http.client.INTERNAL_SERVER_ERROR else InvalidArgument(what)
     kind = _CODED.get(told.code)
     if kind is None:
         return Internal(f"{told.code} {told.error}", remedy="the service is newer than this reader")
     error = kind(told.error)
     error.advice = told.remedy or error.advice
-    after = answer.getheader("retry-after", "")
     if isinstance(error, RetryLater) and after.isdecimal():
         error.retry_after_s = float(after)
     return error

@@ -120,7 +120,7 @@ def _received(source: IO[bytes], start: int, end: int, safeguards: Safeguards) -
             raise AnswerTorn(f"it ends behind position {position - 1}, before {end}") from None
         if told is None:
             raise AnswerTorn("a batch does not say what it covers")
-        batch.validate()
+        batch.validate(full=True)
         behind = int(told[NEXT])
         if ROWS in told:
             if behind != end or batch.num_rows or int(told[ROWS]) != rows:
