@@ -28,7 +28,7 @@ JOBS ?= 2
 LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --group docs $(LOCK_HOW)
 # What the image holds, and what builds its wheel: the same versions, fewer packages.
-LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
+LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --extra topics --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
 .PHONY: help install demo demo-upgrade demo-shop demo-shop-record test lint format quick single pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
