@@ -86,7 +86,11 @@ class HttpPort:
         if not self._urls:
             raise InvalidConfig("no URL of a replica is given")
         self._token_file = token_file
-        self._tls = _context(ca_file, certificate_file, key_file) if self._urls[0].startswith("https:") else None
+        self._tls = (
+            _context(ca_file, certificate_file, key_file)
+            if any(url.startswith("https:") for url in self._urls)
+            else None
+        )
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._sleep = sleep

@@ -6,7 +6,8 @@ It has what `TopicReader` has, for programs that do not see the files. Its first
 are; from then on each request names it, so that a service that was restored meanwhile is met as TopicSourceDiffers and
 never as other rows. An answer that ends before its end is asked for again, from behind the last batch that was whole.
 
-It can be pickled: what goes along are its arguments, and names of files in the place of what stands in them.
+One thread at a time may use it. It can be pickled: what goes along are its arguments, and names of files in the place
+of what stands in them.
 
 Guarantees: no row is given twice or left out, whichever replica ends in the middle of an answer. Does not: cache rows.
 Imports the rest of this package.

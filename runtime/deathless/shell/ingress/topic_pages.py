@@ -49,7 +49,8 @@ _LOG: Final = logging.getLogger("deathless.ingress")
 T = TypeVar("T")
 TOPICS: Final = b"topics"
 READS_MAX: Final = 4  # threads that read
-REQUESTS_MAX: Final = 64  # under way, those that send rows among them
+REQUESTS_MAX: Final = 64  # under way
+ROWS_MAX: Final = 48  # of them, that send rows, which may take long: the others find a place all the same
 WAITS_MAX: Final = 256  # that wait for rows
 LOOK_S: Final = 0.05  # between two looks at a topic that somebody waits for
 TEXT_MAX: Final = 256  # characters of an owner
@@ -237,7 +238,7 @@ class TopicPages:
         if start == 0:
             raise InvalidArgument("positions begin with 1 - at `$.from`")
         columns = named["columns"].split(",") if "columns" in named else None
-        with self._place():
+        with self._place(ROWS_MAX):
             rows = await self._run(
                 lambda served: served.rows(
                     page.topic, page.shard, named.get("source", ""), start=start, end=end, columns=columns,
@@ -301,10 +302,10 @@ class TopicPages:
     # ---- threads ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
+    def _place(self, places: int = REQUESTS_MAX) -> Iterator[None]:
         """Take one of the places of requests. Raises: Overloaded."""
-        if self._open >= REQUESTS_MAX:
-            raise Overloaded(f"{REQUESTS_MAX} requests for topics are under way")
+        if self._open >= places:
+            raise Overloaded(f"{self._open} requests for topics are under way")
         self._open += 1
         try:
             yield

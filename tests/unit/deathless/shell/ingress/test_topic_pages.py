@@ -20,7 +20,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.base.topics.state import ARROW, NDJSON, TopicState
 from deathless.shell.ingress import topic_pages
 from deathless.shell.ingress.callers import Admitted
-from deathless.shell.ingress.topic_pages import REQUESTS_MAX, Rows, TopicPage
+from deathless.shell.ingress.topic_pages import REQUESTS_MAX, ROWS_MAX, Rows, TopicPage
 from deathless.shell.web.request import Request
 from deathless.topics.serving import ServedTopics
 from deathless.topics.source import FileName
@@ -226,11 +226,12 @@ def test_a_reader_that_stands_still_holds_no_thread(folder: Path) -> None:
             return Many()
 
     with topic_site(folder, wrap=lambda _: Endless({TOPIC: [str(folder)]})) as site:
-        still = [http.client.HTTPConnection(site.url.removeprefix("http://")) for _ in range(8)]
+        still = [http.client.HTTPConnection(site.url.removeprefix("http://")) for _ in range(ROWS_MAX)]
         for each in still:
             each.request("GET", f"{AT}/rows")
             each.getresponse()
-        assert ask(site, AT).status == 200
+        assert ask(site, f"{AT}/rows").status == 429
+        assert ask(site, AT).status == 200, "which is no such request"
         for each in still:
             each.close()
 
