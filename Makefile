@@ -30,7 +30,7 @@ LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-hea
 EXTRAS := etcd fast oidc operator otel postgresql simulation topics webhook
 LOCK := uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --group bench --group docs $(LOCK_HOW)
 # What the image holds, and what builds its wheel: the same versions, fewer packages.
-LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
+LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --extra topics --constraint requirements.txt $(LOCK_HOW)
 LOCK_SPARK := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 

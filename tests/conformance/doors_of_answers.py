@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +12,7 @@ from tests.encoded import encode_fork
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import DeathlessError
+from deathless.base.topics.state import TopicState
 from deathless.cli.change.calls import parse_arguments
 from deathless.codec import peer_messages, wire
 from deathless.codec.wire import AdminReply
@@ -31,6 +33,9 @@ from deathless.shell.pod import announcement
 from deathless.shell.service_code import fingerprint_report as code_check
 from deathless.shell.web import json_results
 from deathless.shell.worker.messaging import describe_reply
+from deathless.topics import http_port, remote
+from deathless.topics import wire as topic_wire
+from deathless.topics.arrow import Row, record_batch
 from deathless_operator.cli import plugin_cluster
 from deathless_operator.cluster import api
 from deathless_operator.model.service import read_spec, read_status
@@ -57,6 +62,7 @@ ETCD = (
     etcd_wire.HEADER,
     etcd_wire.TXN,
 )
+ROWS = record_batch("a:utf8?,b:list<int64>", 0, [Row(1, "k", 1, ["x", [1]]), Row(2, "k", 2, [None, []])])
 START = peer_messages.ActivityStart(
     1, 1, 1, "a", b"\x80", "k", at_most_once=False, attempted=False, timeout_us=1, heartbeat_us=1
 )
@@ -162,6 +168,28 @@ ANSWERS = [
         of(delivered),
         msgspec.msgpack.encode({"a": 1}),
         msgpack_bytes,
+    ),
+    Door(
+        "what a service tells of a topic over HTTP",
+        ("topics/remote.py::_read",),
+        of(lambda data: remote._read(data, TopicState)),
+        msgspec.json.encode(TopicState(topic="sales", shard=0)),
+        json_bytes,
+    ),
+    Door(
+        "an error over HTTP",
+        ("topics/http_port.py::_error",),
+        of(lambda data: str(http_port._error("HTTP 503", 503, data, "7"))),
+        b'{"code":"DL1002","error":"busy","remedy":"later"}',
+        json_bytes,
+    ),
+    Door(
+        "rows over HTTP",
+        (),
+        of(lambda data: [batch.to_pylist() for _, batch in topic_wire.received(io.BytesIO(data), 1, 4)]),
+        b"".join(topic_wire.arrow_pieces([(3, ROWS)], ROWS.schema, 4)),
+        packed_bytes,
+        (topic_wire.AnswerTorn,),
     ),
     Door("what a webhook answers", ("drivers/webhook.py::_packed",), of(_packed), b'{"a":1}', json_bytes),
     Door(

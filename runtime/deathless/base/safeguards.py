@@ -125,6 +125,11 @@ class Safeguards:
     # Who may do what.
     check_callers: bool = True  # a certificate that names somebody opens what its name may do, and nothing else
     end_untrusted_connections: bool = True  # a connection ends with the trust in who vouched for its other end
+    topic_readers_only: bool = True  # over HTTP a topic is read by whom the manifest names, and by operators
+
+    # Topics over HTTP.
+    check_topic_source: bool = True  # who has positions of another source gets no rows
+    rows_to_their_end: bool = True  # an answer with rows counts once it says that it covers all that was asked for
 
     # Detection.
     adapt_to_slow_storage: bool = True  # a storage that is slow for everybody deposes nobody

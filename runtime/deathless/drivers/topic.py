@@ -12,7 +12,8 @@ says, whatever files show, and rows from there are written anew.
     pass_over   a block without rows, so that no reader takes the position for a gap
     an error    ends the file at its last whole block; the next attempt begins another one
 
-Options, which `spec.topics` gives: `directory`, `keepBytes`, `keepSeconds`, `rollBytes`.
+Options, which `spec.topics` gives: `directory`, `keepBytes`, `keepSeconds`, `rollBytes`; `readers` is for
+the ingress.
 
 Guarantees: the rows of each position once or more, always the same. Does not: answer (nobody waits for a row), compact
 small blocks. Imports drivers.port, topics and the shell's file systems.
@@ -54,6 +55,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     keep_bytes: int = 0
     keep_seconds: int = 0
     roll_bytes: int = ROLL_BYTES
+    readers: tuple[str, ...] = ()  # over HTTP: the ingress's matter
 
 
 class _Part(NamedTuple):

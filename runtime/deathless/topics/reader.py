@@ -18,7 +18,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from deathless.base.errors import InvalidArgument, TopicGap, TopicRowsDropped
 from deathless.engine.ports import FileSystem, Handle
@@ -36,6 +36,7 @@ from deathless.topics.keeping import (
     publish_floor,
     register,
 )
+from deathless.topics.row_source import Bounds, Extent, follow_rows
 from deathless.topics.source import TopicSource, parse_file, parse_source
 
 if TYPE_CHECKING:
@@ -43,23 +44,6 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 0.2
 LOOKS: Final = 25  # at a gap, a pause before each: five seconds
-
-
-class Bounds(NamedTuple):
-    """Which rows there are."""
-
-    floor: int  # rows below may be gone
-    first: int  # from here on all are there; below the floor where a hold keeps them
-    next: int  # up to here, without it
-
-
-class Extent(NamedTuple):
-    """How much there is."""
-
-    files: int
-    size_bytes: int
-    time_us: int  # newest logical time of a row
-    schema: str  # text of the newest rows' schema; empty: there are none
 
 
 class TopicReader:
@@ -70,6 +54,8 @@ class TopicReader:
         source: whose rows; None: of the one that published last, if all are of one service.
         files: the directory's file system.
         sleep: pauses for so many seconds.
+        looks: at a gap, before it is an error, with a pause before each; 0: one new listing, and no pause.
+        called: what errors call the topic; empty: by its directory.
     """
 
     def __init__(
@@ -79,11 +65,15 @@ class TopicReader:
         *,
         files: FileSystem | None = None,
         sleep: Callable[[float], object] = time.sleep,
+        looks: int = LOOKS,
+        called: str = "",
     ) -> None:
         self.directory = Path(directory)
         self._source = source
         self._files = files
         self._sleep = sleep
+        self._looks = looks
+        self._called = called or str(directory)
         self._index: SourceIndex | None = None
 
     # ---- what there is ---------------------------------------------------------------------------------------
@@ -107,9 +97,9 @@ class TopicReader:
         if self._source is None:
             found = self.sources()
             if not found:
-                raise InvalidArgument(f"{self.directory} holds no rows of a topic")
+                raise InvalidArgument(f"{self._called} holds no rows of a topic")
             if len({each.service_id for each in found}) > 1:
-                raise InvalidArgument(f"{self.directory} holds rows of several services; name one of {found}")
+                raise InvalidArgument(f"{self._called} holds rows of several services; name one of {found}")
             self._source = found[-1]
         return self._source
 
@@ -122,7 +112,7 @@ class TopicReader:
     def schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
         """Give the columns of the newest rows, or those of them. Raises: InvalidArgument, OSError."""
         schema = arrow_schema(self.extent().schema)
-        return schema if columns is None else library().schema([_field(schema, name) for name in columns])
+        return chosen(schema, columns)
 
     def extent(self) -> Extent:
         """Give how much the files of the source hold. Raises: InvalidArgument, OSError."""
@@ -153,15 +143,19 @@ class TopicReader:
         """
         if start < 1:
             raise InvalidArgument(f"positions begin with 1, not with {start}")
-        wanted = schema or self.schema(columns)
+        for _, batch in self.parts(start, end, schema or self.schema(columns)):
+            yield batch
+
+    def parts(self, start: int, end: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Give rows as `read` does, each batch with the position behind those that it covers. Raises: as `read`."""
         position = start
         while position < end:
-            found = self._batch_at(position, end, wanted)
+            found = self._batch_at(position, end, schema)
             if found is None:
                 raise self._missing(position, end)
             position, batch = found
             if batch is not None and batch.num_rows:
-                yield batch
+                yield position, batch
 
     def follow(
         self, start: int, columns: Sequence[str] | None = None, *, pause_s: float = PAUSE_S
@@ -170,12 +164,7 @@ class TopicReader:
 
         Raises: as `read`.
         """
-        schema: pa.Schema | None = None
-        while True:
-            end = self.wait(start, pause_s=pause_s)
-            schema = schema or self.schema(columns)
-            yield from self.read(start, end, schema=schema)
-            start = end
+        return follow_rows(self, start, columns, pause_s=pause_s)
 
     def wait(self, position: int, *, pause_s: float = PAUSE_S, pauses: int | None = None) -> int:
         """Wait until a position is there; gives the one up to which all are.
@@ -198,7 +187,7 @@ class TopicReader:
     def _batch_at(self, position: int, end: int, schema: pa.Schema) -> tuple[int, pa.RecordBatch | None] | None:
         """Give the rows of one block from a position on, and the position behind them; None: it is in no whole one."""
         index = self._indexed()
-        for look in range(LOOKS + 2):  # at what is known, at a new listing, and then after a pause each
+        for look in range(self._looks + 2):  # at what is known, at a new listing, and then after a pause each
             if look > 1:
                 self._sleep(PAUSE_S)
             if look:
@@ -238,11 +227,11 @@ class TopicReader:
         floor = floor_of(index.files, index.folder)
         if position < floor.position:
             return TopicRowsDropped(
-                f"position {position} is below the floor of {self.directory}, {floor.position}: {floor.why}"
+                f"position {position} is below the floor of {self._called}, {floor.position}: {floor.why}"
             )
         troubles = index.troubles()
         return TopicGap(
-            f"{self.directory}: position {position} of {position} to {end - 1} is in no whole block"
+            f"{self._called}: position {position} of {position} to {end - 1} is in no whole block"
             + (f"; {troubles}" if troubles else "")
         )
 
@@ -310,6 +299,11 @@ def _schema_of(index: SourceIndex, tips: Sequence[TopicFile]) -> str:
         if file.header is not None and file.header.schema:
             return file.header.schema
     return ""
+
+
+def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Give a schema with only these columns, in this order; None: all. Raises: InvalidArgument."""
+    return schema if columns is None else library().schema([_field(schema, name) for name in columns])
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:

@@ -1,7 +1,7 @@
-"""What a manifest says of topics: the names that are kept, and how long; and the drivers that this becomes.
+"""What a manifest says of topics: names, how long rows are kept, who reads them; and the drivers that this becomes.
 
     spec:
-      topics: [{name: departures, keepBytes: 50Gi, keepDays: 30}]
+      topics: [{name: departures, keepBytes: 50Gi, keepDays: 30, readers: [reports]}]
 
 Each topic has a process of its own beside each replica, as every driver has, and a folder beside its shard's log. Both
 are made here, so nobody writes them under `spec.drivers`.
@@ -21,8 +21,10 @@ from msgspec import Meta
 
 from deathless.base.config import DriverConfig
 from deathless.base.errors import TopicNotKept
-from deathless.base.manifest_fields import Name, Part, told
+from deathless.base.manifest_fields import Name, NonEmpty, Part, told
 
+EVERYBODY: Final = "*"
+"""Among the readers of a topic: everybody whom the HTTP interface lets in."""
 KIND: Final = "topic"
 """Kind of a topic's driver, in configs alone."""
 FOLDER: Final = "topics"
@@ -60,6 +62,14 @@ class Topic(Part, frozen=True):
         Meta(ge=0, le=36_500),
         told("Files are deleted once all their rows are older, except rows that a reader holds. 0: no limit."),
     ] = 0
+    readers: Annotated[
+        tuple[NonEmpty, ...],
+        Meta(max_length=256),
+        told(
+            "Names of callers who may read it over HTTP, as spec.ingress.authentication knows them, or of the holders "
+            "of client certificates; `*`: everybody whom the HTTP interface lets in. When empty: operators alone."
+        ),
+    ] = ()
 
 
 def quantity_bytes(text: str) -> int:
@@ -89,6 +99,8 @@ def topic_configs(topics: Sequence[Topic], directory: str) -> tuple[DriverConfig
                 "directory": f"{directory.rstrip('/')}/{FOLDER}/{topic.name}",
                 "keepBytes": quantity_bytes(topic.keep_bytes),
                 "keepSeconds": topic.keep_days * 24 * 3600,
+                # Not there where nobody is named, so that settings of before are what they were.
+                **({"readers": list(topic.readers)} if topic.readers else {}),
             },
             folder=directory,
         )
@@ -99,6 +111,17 @@ def topic_configs(topics: Sequence[Topic], directory: str) -> tuple[DriverConfig
 def kept_by(drivers: Sequence[DriverConfig]) -> dict[str, int]:
     """Give the topics among the drivers of a replica, each with the bytes of its limit, 0: none."""
     return {driver.name: int(str(driver.options["keepBytes"])) for driver in drivers if driver.kind == KIND}
+
+
+def readers_of(drivers: Sequence[DriverConfig]) -> dict[str, frozenset[str]]:
+    """Give the topics among the drivers of a replica, each with the names of those who may read it over HTTP."""
+    found: dict[str, frozenset[str]] = {}
+    for driver in drivers:
+        if driver.kind == KIND:
+            named = driver.options.get("readers", ())
+            assert isinstance(named, list | tuple), "made by `topic_configs`"
+            found[driver.name] = frozenset(map(str, named))
+    return found
 
 
 def check_kept(declared: Sequence[str], drivers: Sequence[DriverConfig]) -> None:

@@ -1,4 +1,6 @@
-"""`deathless topics ...`: what a service publishes, read from files alone; the service need not run."""
+"""`deathless topics ...`: what a service publishes, read from files alone, where the service need not run; or with
+--url over HTTP, from where the files can't be seen.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from msgspec import to_builtins
 
 from deathless.base.errors import InvalidArgument
-from deathless.cli.options import ListedGroup, json_option, service_options, shard_of_it, target
+from deathless.cli.http_options import Site, http_options
+from deathless.cli.options import ListedGroup, json_option, named_shard, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_json_line, print_table, show_bytes, show_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from deathless.base.config import ReplicaConfig
+    from deathless.base.topics.state import TopicState
     from deathless.shell.operate.target import Target
-    from deathless.topics import TopicReader
+    from deathless.topics import RemoteTopic, RowSource, TopicReader
     from deathless.topics.keeping import NamedHold
 
 ROWS_AT_ONCE: Final = 1000  # of a table
@@ -43,16 +48,21 @@ def topics() -> None:
     deathless topics list
     deathless topics read departures --from 1000 --limit 20
     deathless topics read departures --follow --json
+    deathless topics read departures --url http://127.0.0.1:8080
     """
 
 
 @topics.command("list")
+@http_options
 @service_options
 @json_option
-def list_them(manifest: str, directory: str, as_json: bool) -> int:
+def list_them(site: Site, manifest: str, directory: str, as_json: bool) -> int:
     """List the topics of all shards, and which rows they hold."""
-    found = target(manifest, directory, every=True, silent=True)
-    told = [each for config in found.shards or (found.config,) for each in _topics_of(config)]
+    if site.urls:
+        told = _served(site)
+    else:
+        found = target(manifest, directory, every=True, silent=True)
+        told = [each for config in found.shards or (found.config,) for each in _topics_of(config)]
     if as_json:
         print_json({"topics": told})
     elif not told:
@@ -62,7 +72,7 @@ def list_them(manifest: str, directory: str, as_json: bool) -> int:
         rows = [
             (*(each[name] for name in columns[:2]), str(each["source"])[:8] + "." + str(each["source"]).rsplit(".")[-1],
              *(each[name] for name in columns[3:7]), show_bytes(_number(each["bytes"])),
-             show_time(_number(each["timeUs"])), each["holds"])
+             show_time(_number(each["timeUs"])), each.get("holds", ""))
             for each in told
         ]  # fmt: skip
         print_table(columns, rows)
@@ -72,28 +82,34 @@ def list_them(manifest: str, directory: str, as_json: bool) -> int:
 @topics.command("show")
 @click.argument("name", metavar="TOPIC")
 @source_option
+@http_options
 @service_options
 @json_option
-def show(name: str, source: str, manifest: str, directory: str, as_json: bool) -> int:
+def show(name: str, source: str, site: Site, manifest: str, directory: str, as_json: bool) -> int:
     """Show a topic's columns, its rows, and what keeps them."""
-    found = target(manifest, directory, silent=True)
-    reader = _reader(found, name, source)
-    floor = reader.floor()
-    told = _described(found.config, name, reader) | {
-        "columns": reader.extent().schema,
-        "floorReason": floor.why if floor.position > 1 else "",
-        "sources": [each.folder for each in reader.sources()],
-    }
+    if site.urls:
+        told = _as_told(_remote(site, name, source).state())
+    else:
+        found = target(manifest, directory, silent=True)
+        reader = _reader(found, name, source)
+        floor = reader.floor()
+        told = _described(found.config, name, reader) | {
+            "columns": reader.extent().schema,
+            "floorReason": floor.why if floor.position > 1 else "",
+            "sources": [each.folder for each in reader.sources()],
+        }
     if as_json:
         print_json(told)
         return 0
+    sources = told.get("sources", ())
+    assert isinstance(sources, list | tuple)
     shown = told | {
         "bytes": show_bytes(_number(told["bytes"])),
         "timeUs": show_time(_number(told["timeUs"])),
-        "sources": ", ".join(each.folder for each in reader.sources()),
+        "sources": ", ".join(sources),
     }
     for name_of, label in _SHOWN.items():
-        if shown[name_of] != "":
+        if shown.get(name_of, "") != "":
             print(f"{label:<13} {shown[name_of]}")
     return 0
 
@@ -108,6 +124,7 @@ def show(name: str, source: str, manifest: str, directory: str, as_json: bool) -
 @click.option("--follow", is_flag=True, help="Wait for more rows at the end.")
 @click.option("--column", "columns", metavar="NAME", multiple=True, help="Only this column; may be repeated.")
 @source_option
+@http_options
 @service_options
 @json_option
 def read(  # noqa: PLR0913, PLR0917  options of a command
@@ -118,6 +135,7 @@ def read(  # noqa: PLR0913, PLR0917  options of a command
     follow: bool,
     columns: tuple[str, ...],
     source: str,
+    site: Site,
     manifest: str,
     directory: str,
     as_json: bool,
@@ -128,7 +146,11 @@ def read(  # noqa: PLR0913, PLR0917  options of a command
     """
     if follow and end is not None:
         raise click.UsageError("--follow has no end; leave --to away")
-    reader = _reader(target(manifest, directory, silent=True), name, source)
+    reader: RowSource
+    if site.urls:
+        reader = _remote(site, name, source)
+    else:
+        reader = _reader(target(manifest, directory, silent=True), name, source)
     bounds = reader.bounds()
     start, names = first or bounds.first, columns or None
     batches = reader.follow(start, names) if follow else reader.read(start, end or bounds.next, names)
@@ -219,6 +241,49 @@ def _reader(found: Target, name: str, source: str) -> TopicReader:
             f"{found.where}: there is no topic {name!r} with rows", remedy="see `deathless topics list`"
         )
     return reader
+
+
+def _remote(site: Site, name: str, source: str) -> RemoteTopic:
+    """Give the reader of one topic over HTTP. Raises: InvalidArgument for a source that is none; InvalidConfig."""
+    from deathless.topics import RemoteTopic
+    from deathless.topics.source import parse_source
+
+    if source and parse_source(source) is None:
+        raise InvalidArgument(f"{source!r} is no source", remedy=f"see `deathless topics show {name}`")
+    return RemoteTopic(
+        site.urls,
+        name,
+        named_shard() or 0,
+        source,
+        token_file=site.token_file,
+        ca_file=site.ca_file,
+        certificate_file=site.certificate_file,
+        key_file=site.key_file,
+    )
+
+
+def _served(site: Site) -> list[dict[str, object]]:
+    """Give the topics that a service tells of over HTTP, those with rows. Raises: InvalidConfig; PeerUnreachable."""
+    from deathless.topics.http_port import HttpPort
+    from deathless.topics.remote import list_topics
+
+    shard = named_shard()
+    port = HttpPort(
+        site.urls,
+        token_file=site.token_file,
+        ca_file=site.ca_file,
+        certificate_file=site.certificate_file,
+        key_file=site.key_file,
+    )
+    found = list_topics(port)
+    return [_as_told(each) for each in found if each.source and shard in {None, each.shard}]
+
+
+def _as_told(state: TopicState) -> dict[str, object]:
+    """Give what a service tells of a topic, by the names of --json."""
+    told = to_builtins(state)
+    assert isinstance(told, dict)
+    return told
 
 
 def _topics_of(config: ReplicaConfig) -> Iterator[dict[str, object]]:

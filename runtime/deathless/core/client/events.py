@@ -156,11 +156,14 @@ Event = (
 Effect = Resolve | Dial | Send | HangUp | CompleteCalls[W] | FailCalls[W] | TellRefusal[W]
 
 
+_OURS: Final = "deathless.base."  # modules begin so that hold errors of ours
+
+
 def _tree(root: type[DeathlessError]) -> dict[str, type[DeathlessError]]:
     """Give our classes by their codes: a service's own, which may be imported before, are none of ours."""
     found = {root.code: root}
     for child in root.__subclasses__():
-        if child.__module__ == DeathlessError.__module__:
+        if child.__module__.startswith(_OURS):
             found.update(_tree(child))
     return found
 

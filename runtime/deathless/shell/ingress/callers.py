@@ -7,16 +7,24 @@ have a maximum (I10). Does not: say who is an operator (`Operators` does). Impor
 from __future__ import annotations
 
 import hmac
-from typing import Final
+from typing import Final, NamedTuple
 
 from deathless.base.errors import DeathlessError, NotAuthenticated, Overloaded, Unauthorized
 from deathless.base.limits import CALLERS_WAITING_MAX
 from deathless.shell.ingress.operators import Operators
 from deathless.shell.net.callers import Callers
+from deathless.shell.net.tls import shown_name
 from deathless.shell.web.metrics import MetricSet
 from deathless.shell.web.request import Request
 
 _COUNTED: Final = (401, 403)
+
+
+class Admitted(NamedTuple):
+    """Who was let in."""
+
+    token: bytes  # that it showed; empty: none
+    name: str  # of the caller, or of the holder of its certificate; empty: nothing says who it is
 
 
 class CallersAtFront:
@@ -32,7 +40,7 @@ class CallersAtFront:
     def __init__(self, token: str, callers: Callers | None, operators: Operators, metrics: MetricSet) -> None:
         self._bearer = token.encode()
         self._callers = callers
-        self._operators = operators
+        self.operators = operators
         self._waiting = 0  # requests that wait for an issuer's keys
         self._refused = metrics.counter(
             "refused", "Requests of callers that did not prove who they are or may not call.", labels=("reason",)
@@ -43,8 +51,8 @@ class CallersAtFront:
         """`ingress.authentication.type` where callers prove who they are; empty: they don't, beyond a shared token."""
         return self._callers.how.type if self._callers is not None else ""
 
-    def admit(self, request: Request, *, again: bool) -> bytes:
-        """Let a caller in; gives the token it showed, empty for none.
+    def admit(self, request: Request, *, again: bool) -> Admitted:
+        """Let a caller in; gives what it showed, and who it is.
 
         Args:
             request: its head was read.
@@ -54,17 +62,18 @@ class CallersAtFront:
         """
         scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
         shown = shown.strip() if scheme.lower() == b"bearer" else b""
+        name = ""
         try:
             if self._callers is not None:
-                if not self._operators.knows(shown):
-                    self._callers.admit(request.transport, shown, again=again)
-            elif self._bearer and not hmac.compare_digest(shown, self._bearer) and not self._operators.knows(shown):
+                if not self.operators.knows(shown):
+                    name = self._callers.admit(request.transport, shown, again=again).name
+            elif self._bearer and not hmac.compare_digest(shown, self._bearer) and not self.operators.knows(shown):
                 raise Unauthorized("token is missing or wrong", remedy="send `Authorization: Bearer <token>`")
         except DeathlessError as error:
             if error.http_status in _COUNTED:
                 self._refused[error.code] += 1
             raise
-        return shown
+        return Admitted(shown, name if self._callers is not None else shown_name(request.transport))
 
     async def fetch(self) -> None:
         """Wait until the keys that a token needs were fetched, or could not be. Raises: Overloaded."""

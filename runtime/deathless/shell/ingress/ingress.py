@@ -4,6 +4,7 @@
     GET  /{service}/{key}/{query}?args    arguments in the query string; `stale=true` on request
     GET  /{service}/-/invocations/{id}    the result of a call that was answered 202 (shell.ingress.results)
     ...  /{service}/-/...                 what operators ask and order (shell.ingress.operators)
+    ...  /topics, /topics/...             rows that the service publishes (shell.ingress.topic_pages)
     GET  /{service}/-/openapi.json        what can be called, with types (shell.ingress.openapi)
     GET  /healthz  /readyz  /metrics      /metrics?own: without the replica's
 
@@ -32,7 +33,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
@@ -59,12 +60,13 @@ from deathless.shell.client.active_trace import tracer
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.members import announce_at, announce_later, ingress_address_path
 from deathless.shell.ingress.browsers import PAGE_METHODS, Browsers
-from deathless.shell.ingress.callers import CallersAtFront, challenge
+from deathless.shell.ingress.callers import Admitted, CallersAtFront, challenge
 from deathless.shell.ingress.openapi import encode_document
 from deathless.shell.ingress.operators import Operators, Page, find_page, operators_of
 from deathless.shell.ingress.pending import Headers, Pending, idempotency_key_of
 from deathless.shell.ingress.results import INVOCATIONS, LateResults, ResultRoute, place_of, wait_of
 from deathless.shell.ingress.routes import Route, field_of, parse_query, unescape
+from deathless.shell.ingress.topic_pages import TopicPage, no_topics, status_of, topics_of
 from deathless.shell.link.config_file import read_config
 from deathless.shell.net import tls as tls_files
 from deathless.shell.net.callers import Callers
@@ -73,6 +75,7 @@ from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
 from deathless.shell.service_code.loading import load_configured
+from deathless.shell.web import remedies
 from deathless.shell.web.http2 import ALPN, Http2Connection
 from deathless.shell.web.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.web.protocol import HttpServer
@@ -136,10 +139,11 @@ class Ingress:
         self._replica_metrics = replica_metrics
         self._tasks = RequestTasks()
         self._tls: TlsConfig | None = None
-        self._operators = operators or Operators(refusal="this ingress serves no operators")
+        self.topics = no_topics()
         self.browsers = Browsers(service.name)
         self._measure(labels)
-        self._front = CallersAtFront(token, callers, self._operators, self.metrics)
+        known = operators or Operators(refusal="this ingress serves no operators")
+        self._front = CallersAtFront(token, callers, known, self.metrics)
         self._sweep()
 
     def _measure(self, labels: dict[str, str]) -> None:
@@ -193,9 +197,12 @@ class Ingress:
         else:
             self._enter(request, again=True)
 
-    def _route(self, request: Request, shown: bytes) -> None:
+    def _route(self, request: Request, who: Admitted) -> None:
         parts = request.target.split(b"/")
-        if parts[1:3] == [self._name, b"-"] and self._own_page(request, parts[3:], shown):
+        if parts[1:3] == [self._name, b"-"] and self._own_page(request, parts[3:], who.token):
+            return
+        if (page := self.topics.find(parts)) is not None:
+            self._topic(request, page, who)
             return
         if len(parts) != 4:
             raise UnknownHandler("the path must be /{service}/{key}/{handler}")
@@ -226,7 +233,7 @@ class Ingress:
         elif (page := find_page(parts, self.client.shards)) is None:
             return False
         else:
-            self._operators.admit(shown)
+            self._front.operators.admit(shown)
             self._operate(request, page)
         return True
 
@@ -247,9 +254,25 @@ class Ingress:
             return
         self._tasks.spawn(request, self._answer_operator(request, page, parse_query(request.query)))
 
+    def _topic(self, request: Request, page: TopicPage, who: Admitted) -> None:
+        if request.method in page.methods:
+            self._tasks.spawn(request, self._answer_topic(request, page, who))
+        else:
+            self._wrong_method(request, b", ".join(page.methods))
+
+    async def _answer_topic(self, request: Request, page: TopicPage, who: Admitted) -> None:
+        try:
+            body = await self.topics.answer(request, page, who)
+        except DeathlessError as error:
+            self._answer_error(request, error, status=status_of(error), door={})  # it is no call
+        else:
+            self._answers["200"] += 1
+            if body is not None:
+                request.respond(200, body)
+
     async def _answer_operator(self, request: Request, page: Page, named: dict[str, list[str]]) -> None:
         try:
-            body = await self._operators.answer(page, named, request.body)
+            body = await self._front.operators.answer(page, named, request.body)
         except DeathlessError as error:
             self._answer_error(request, error)
         else:
@@ -342,7 +365,9 @@ class Ingress:
             told.append(_retry_after(error))
         pending.request.respond(status, body, headers=told)
 
-    def _answer_error(self, request: Request, error: DeathlessError, *, status: int = 0) -> None:
+    def _answer_error(
+        self, request: Request, error: DeathlessError, *, status: int = 0, door: Mapping[str, str] = remedies.HTTP
+    ) -> None:
         status = status or error.http_status
         self._answers[str(status)] += 1
         headers: list[tuple[bytes, bytes]] = []
@@ -350,7 +375,7 @@ class Ingress:
             headers.append(_retry_after(error))
         if status == 401:
             headers.append((b"www-authenticate", challenge(error)))
-        request.respond(status, problem(error, field=field_of(error)), headers=headers)
+        request.respond(status, problem(error, field=field_of(error), door=door), headers=headers)
 
     def _wrong_method(self, request: Request, allowed: bytes) -> None:
         self._answers["405"] += 1
@@ -420,6 +445,7 @@ class Ingress:
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.close()
+        self.topics.close()
         await self._front.close()
 
 
@@ -447,6 +473,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     async with Client(config.service, where, token=token, tls=config.tls, name=name, shards=shards) as client:
         for shard in range(shards):
             client.shard(shard)  # its link is made, so that `ready` tells of all
+        operators = operators_of(config, lambda shard: client.shard(shard).primary)
         ingress = Ingress(
             service,
             client,
@@ -455,10 +482,11 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             limits=limits,
             labels=labels_of(config),
             replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
-            operators=operators_of(config, lambda shard: client.shard(shard).primary),
+            operators=operators,
         )
         ingress.trace = tracer(config.tracing, limits.message_bytes_max)
         ingress.browsers = Browsers(config.service, config.cors_origins)
+        ingress.topics = topics_of(config, operators)
         http = HttpServer(
             ingress,
             HttpLimits(
@@ -479,6 +507,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await ended.wait()
         ingress.late.stop()  # this process ends: they ask again, somewhere else
+        ingress.topics.stop()
         await http.stop(STOP_GRACE_S, LINGER_S)
         await ingress.close()
 

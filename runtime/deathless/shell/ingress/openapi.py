@@ -21,6 +21,7 @@ from deathless.base import errors
 from deathless.base.errors import DeathlessError
 from deathless.execution.author.schema import REFERENCE, json_schemas
 from deathless.execution.author.service import HandlerSpec, Service
+from deathless.shell.ingress.openapi_topics import TOPIC_PHRASES, topic_paths
 
 OPENAPI: Final = "3.1.0"
 Json = dict[str, object]
@@ -133,6 +134,9 @@ def document(service: Service, authentication: str = "") -> Json:
         describe = _query if spec.kind == "query" else _handler
         paths[f"/{service.name}/{{key}}/{name}"] = describe(service, spec, arguments, result)
     paths[f"/{service.name}/-/invocations/{{invocation}}"] = _result()
+    phrases = _PHRASES | (TOPIC_PHRASES if service.topics else {})
+    if service.topics:
+        paths |= topic_paths(service.topics, {status: _to("responses", phrase) for status, phrase in phrases.items()})
     return {
         "openapi": OPENAPI,
         "info": {
@@ -147,7 +151,7 @@ def document(service: Service, authentication: str = "") -> Json:
             "schemas": {**components, "Error": _ERROR, "Accepted": _ACCEPTED},
             "parameters": _PARAMETERS,
             "headers": _HEADERS,
-            "responses": {phrase: _refused(status) for status, phrase in _PHRASES.items()},
+            "responses": {phrase: _refused(status) for status, phrase in phrases.items()},
             "securitySchemes": {scheme: how},
         },
     }
@@ -271,6 +275,8 @@ def codes_of(status: int) -> dict[str, str]:
     found = {each.code: each.__name__ for each in coded if each.http_status == status}
     if status == 415:
         found = {errors.InvalidArgument.code: errors.InvalidArgument.__name__}
+    if status == 501:
+        found = {errors.InvalidConfig.code: errors.InvalidConfig.__name__}
     return dict(sorted(found.items()))
 
 

@@ -251,6 +251,14 @@ class Operators:
         elif self._refusal:
             raise OperatorsOnly(self._refusal)
 
+    def lets(self, shown: bytes) -> bool:
+        """Would `admit` let in who showed this token?"""
+        try:
+            self.admit(shown)
+        except OperatorsOnly:
+            return False
+        return True
+
     async def answer(self, page: Page, named: dict[str, list[str]], body: bytes) -> bytes:
         """Give the JSON of a page.
 

@@ -6,6 +6,8 @@ is there: nobody waits for another stream's.
 
 - Limits (I10): those of HTTP/1.1, for each stream; `waiting_max` streams at once, and what only makes work (`Frames`).
 - Time: for a frame, a head, a body, idle, for a client that takes nothing, of one answer or at all; found by the sweep.
+- A body that is streamed is taken a piece at a time, as far as the client's windows reach; one that is torn ends its
+  stream by RST_STREAM, so that it is never taken for a whole one.
 - Flow control: a body's window opens again as it is read, since no body is larger than its maximum; an answer goes
   out as far as the client's windows reach, a frame of each stream at a time. Nothing is read while nothing is taken.
 - What is wrong with one request is answered 4xx, and RST_STREAM ends its stream if it is still sent a moment later. A
@@ -46,6 +48,7 @@ from deathless.shell.web.http2_frames import FRAME_BYTES_MAX, Frames, Refused
 from deathless.shell.web.http2_head import LENGTH, Heads, read_head
 from deathless.shell.web.protocol import HttpServer, OpenConnection
 from deathless.shell.web.request import Request, Sender, problem, unforeseen
+from deathless.shell.web.streamed_body import StreamedBody
 
 _LOG: Final = logging.getLogger("deathless.http")
 logging.getLogger("hpack").setLevel(logging.INFO)  # at DEBUG it would log each header line, and tokens with them
@@ -76,23 +79,43 @@ class StreamRequest(Request):
 
     __slots__ = ("_send",)
 
-    def __init__(self, connection: Sender, send: Callable[[list[tuple[bytes, bytes]], bytes], None]) -> None:
+    def __init__(
+        self, connection: Sender, send: Callable[[list[tuple[bytes, bytes]], bytes, StreamedBody | None], None]
+    ) -> None:
         super().__init__(connection)
         self._send = send
+
+    def _begin(
+        self,
+        connection: Sender,
+        status: int,
+        content_type: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: StreamedBody,
+    ) -> None:
+        """Give head and body to the connection, which takes the body as it can."""
+        self._response = b""  # one answer
+        self._send(_lines(connection, status, content_type, headers), b"", body)
 
     def _give(
         self, connection: Sender, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> None:
         """Give the answer to the connection, which sends it as it can."""
         self._response = b""  # one answer
-        lines = [
-            (b":status", b"%d" % status),
-            (b"content-type", content_type),
-            (b"content-length", b"%d" % len(body)),
-            (b"date", connection.date_line[len(b"date: ") : -2]),
-            *((name.lower(), value) for name, value in headers),
-        ]
-        self._send(lines, b"" if self.method == b"HEAD" else body)
+        lines = _lines(connection, status, content_type, ((b"content-length", b"%d" % len(body)), *headers))
+        self._send(lines, b"" if self.method == b"HEAD" else body, None)
+
+
+def _lines(
+    connection: Sender, status: int, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Give the header lines of an answer."""
+    return [
+        (b":status", b"%d" % status),
+        (b"content-type", content_type),
+        (b"date", connection.date_line[len(b"date: ") : -2]),
+        *((name.lower(), value) for name, value in headers),
+    ]
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +133,12 @@ class _Stream:
     size: int = 0  # bytes of them
     rest: memoryview = memoryview(b"")  # noqa: RUF009  of the answer's body, without room yet; never written to
     moved: int = 0  # bytes of it that were taken since `since`
+    body: StreamedBody | None = None  # that the rest comes from, if it is made while it is sent
+
+    @property
+    def wants(self) -> bool:
+        """Is there something to send: bytes, or the end of what is streamed?"""
+        return bool(self.rest) or (self.body is not None and self.body.ready and not self.over)
 
 
 class Http2Connection(OpenConnection):
@@ -147,7 +176,10 @@ class Http2Connection(OpenConnection):
         return self._transport
 
     def answered(self) -> None:
-        """See Sender; each answer was sent when it came."""
+        """See Sender; each answer was sent when it came, but what is streamed."""
+        if not self._reading:
+            self._pump()
+            self._end_if_done()
 
     # ---- transport -------------------------------------------------------------------------------------------
 
@@ -334,15 +366,19 @@ class Http2Connection(OpenConnection):
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def _answer(self, number: int, lines: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _answer(
+        self, number: int, lines: list[tuple[bytes, bytes]], body: bytes, streamed: StreamedBody | None
+    ) -> None:
         """Send the answer to the request of a stream, as far as there is room."""
         stream = self._streams.get(number)
         if stream is None or self._ended:
+            if streamed is not None:
+                streamed.leave()
             return
-        self._library.send_headers(number, lines, end_stream=not body)
+        self._library.send_headers(number, lines, end_stream=not body and streamed is None)
         stream.since = self.server.now()
-        stream.rest = memoryview(body)
-        if not body:
+        stream.rest, stream.body = memoryview(body), streamed
+        if not body and streamed is None:
             self._done(stream)
         while stream.rest and self._advance(stream):
             pass
@@ -354,25 +390,42 @@ class Http2Connection(OpenConnection):
         """Send one frame of an answer's body. False: there is no room for any."""
         library = self._library
         room = min(library.local_flow_control_window(stream.number), library.max_outbound_frame_size, FRAME_BYTES_MAX)
+        body = stream.body
+        if body is not None and body.finished and not stream.rest and not self._ended:  # which needs no room
+            self._end_streamed(stream, body)
+            return False
         if room <= 0 or self._write_since is not None or self._ended:
             return False
+        if body is not None and not stream.rest:
+            stream.rest, stream.since = memoryview(body.take()), self.server.now()
         piece, stream.rest = stream.rest[:room], stream.rest[room:]
-        library.send_data(stream.number, piece, end_stream=not stream.rest)
+        library.send_data(stream.number, piece, end_stream=not stream.rest and body is None)
         self._frames.moved(len(piece))
         stream.moved += len(piece)
         if stream.moved >= _PROGRESS_BYTES:
             stream.since, stream.moved = self.server.now(), 0
-        if stream.rest:
+        if stream.rest or body is not None:
             self._flush()
         else:
             self._done(stream)
         return True
 
+    def _end_streamed(self, stream: _Stream, body: StreamedBody) -> None:
+        """Say that a body is whole, or that it is not."""
+        if body.torn:
+            self._library.reset_stream(stream.number, ErrorCodes.INTERNAL_ERROR)
+            stream.request.forget()
+            del self._streams[stream.number]
+            self._went()
+            return
+        self._library.send_data(stream.number, b"", end_stream=True)
+        self._done(stream)
+
     def _pump(self) -> None:
         """Send what has found room meanwhile: a frame of each stream at a time, so that none waits for a large one."""
-        waiting = [stream for stream in self._streams.values() if stream.rest]
+        waiting = [stream for stream in self._streams.values() if stream.wants]
         while waiting:
-            waiting = [stream for stream in waiting if self._advance(stream) and stream.rest]
+            waiting = [stream for stream in waiting if self._advance(stream) and stream.wants]
         self._flush()
 
     def _done(self, stream: _Stream) -> None:

@@ -6,6 +6,8 @@ line feeds, folded lines). It has no limits, no timeouts and no opinion on the r
 - Limits (I10): request line, header bytes and count, body, requests waiting on one connection, connections.
 - Time: for the head, for the body, idle between requests, for a client that does not read, all found by one sweep.
 - Order: answers leave in the order of the requests (pipelining), whoever is ready first.
+- A body that is streamed goes out in chunks, a piece at a time, while the client reads; one that is torn cuts the
+  connection, so that it is never taken for a whole one.
 - Reading stops while answers are not taken, or too many requests wait; what was read meanwhile is bounded.
 - Expect: 100-continue is answered when the request's turn comes and its body will be read; others give 417.
 - Transfer-Encoding must be `chunked` alone, and not in HTTP/1.0; a Host must come once in HTTP/1.1; upgrades and
@@ -36,7 +38,15 @@ from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, T
 from deathless.shell.net import tls as tls_files
 from deathless.shell.net.listening import listen, stop_listening
 from deathless.shell.net.silent_connections import SilentConnections
-from deathless.shell.web.request import Application, HttpLimits, Request, head_refusal, problem, unforeseen
+from deathless.shell.web.request import (
+    Application,
+    BodyTorn,
+    HttpLimits,
+    Request,
+    head_refusal,
+    problem,
+    unforeseen,
+)
 
 _LOG: Final = logging.getLogger("deathless.http")
 SLICE: Final = 16384  # bytes given to the parser at once; bounds what a pause can't stop
@@ -175,6 +185,7 @@ class HttpConnection(OpenConnection):
         """See asyncio.Protocol."""
         self._write_paused = False
         self._adjust_reading()
+        self.answered()  # a body that is streamed goes on
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -358,19 +369,25 @@ class HttpConnection(OpenConnection):
             self._transport.write(_CONTINUE)
 
     def answered(self) -> None:
-        """A request has its answer: send what is in turn."""
+        """A request has its answer, or more of it: send what is in turn."""
         transport = self._transport
         waiting = self._waiting
         if transport is None or not waiting or waiting[0].taken() is None:
             return
         ready: list[bytes] = []
         close = False
-        while waiting:
-            response = waiting[0].taken()
-            if response is None:
-                break
-            ready.append(response)
-            close = waiting.popleft().close
+        try:
+            while waiting and waiting[0].taken() is not None and not (waiting[0].streams and self._write_paused):
+                piece, whole = waiting[0].pieces()
+                ready.append(piece)
+                if not whole:
+                    break
+                close = waiting.popleft().close
+        except BodyTorn:
+            transport.abort()
+            return
+        if not ready:
+            return
         try:
             transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
         except Exception:  # noqa: BLE001  uvloop raises where its TLS has ended already

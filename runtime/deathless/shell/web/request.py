@@ -1,5 +1,7 @@
 """A HTTP request, its answer, and the maxima of the port; what the protocol and the application share.
 
+An answer is given whole (`respond`), or its head alone and then its body as it is made (`stream`).
+
 Guarantees: one answer per request, the first; none after the client left. Does not: read or write. Imports errors.
 """
 
@@ -19,6 +21,7 @@ from deathless.base.errors import DeathlessError, Internal, InvalidArgument, Too
 from deathless.base.limits import FIRST_REQUEST_MAX_S
 from deathless.shell.web import remedies
 from deathless.shell.web.compression import LEAST_BYTES, accepts_gzip, compressed
+from deathless.shell.web.streamed_body import StreamedBody
 
 _LOG: Final = logging.getLogger("deathless.http")
 JSON: Final = b"application/json"
@@ -47,6 +50,13 @@ class HttpLimits:
     sweep_s: float = 0.5  # how often the above are looked at
 
 
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class BodyTorn(Exception):
+    """An answer can't be brought to its end: its client must see that."""
+
+
 class Sender(Protocol):
     """The connection a request came on."""
 
@@ -61,7 +71,7 @@ class Sender(Protocol):
         ...
 
     def answered(self) -> None:
-        """A request of yours has its answer."""
+        """A request of yours has its answer, or more of it."""
         ...
 
 
@@ -71,6 +81,7 @@ class Request:
     __slots__ = (
         "_connection",
         "_response",
+        "_stream",
         "body",
         "close",
         "expects",
@@ -94,6 +105,7 @@ class Request:
         self.lines: Sequence[tuple[bytes, bytes]] = ()  # headers of its answer, whatever that is
         self._connection: Sender | None = connection
         self._response: bytes | None = None
+        self._stream: StreamedBody | None = None
 
     def respond(
         self,
@@ -111,6 +123,39 @@ class Request:
         if packed is not None:
             body, headers = packed, (*headers, *_PACKED)
         self._give(connection, status, body, content_type, _with(headers, self.lines) if self.lines else headers)
+
+    def stream(
+        self, status: int, *, content_type: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> StreamedBody | None:
+        """Begin an answer whose body is sent while it is made; None: it has one, or the client left.
+
+        Not for HTTP/1.0, where the end of a body can't be told from a connection that was cut, nor for HEAD.
+        """
+        connection = self._connection
+        if connection is None or self._response is not None:
+            return None
+        assert self.version != "1.0" and self.method != b"HEAD", "there is no way to say where its body ends"
+        body = self._stream = StreamedBody(connection.answered)
+        self._begin(connection, status, content_type, _with(headers, self.lines) if self.lines else headers, body)
+        return body
+
+    def _begin(
+        self,
+        connection: Sender,
+        status: int,
+        content_type: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: StreamedBody,
+    ) -> None:
+        """Leave the head of the answer, in HTTP/1.1; the body is taken behind it."""
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in headers) + (b"connection: close\r\n" if self.close else b"")
+        self._response = b"%scontent-type: %s\r\ntransfer-encoding: chunked\r\n%s%s\r\n" % (
+            _STATUS_LINES[status],
+            content_type,
+            connection.date_line,
+            lines,
+        )
+        connection.answered()
 
     def _give(
         self, connection: Sender, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]
@@ -149,12 +194,37 @@ class Request:
         return self._connection.transport if self._connection is not None else None
 
     def taken(self) -> bytes | None:
-        """The bytes of the answer; None: not given yet."""
+        """The bytes of the answer, or of its head where the body is streamed; None: not given yet."""
         return self._response
+
+    @property
+    def streams(self) -> bool:
+        """Its body is sent while it is made."""
+        return self._stream is not None
+
+    def pieces(self) -> tuple[bytes, bool]:
+        """Take what goes out now, of an answer that was given, in HTTP/1.1; and whether that is all of it.
+
+        Raises: BodyTorn.
+        """
+        body, head = self._stream, self._response
+        assert head is not None, "there is an answer"
+        if body is None:
+            return head, True
+        self._response = b""  # the head goes out once
+        piece = body.take()
+        out = head + (b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b"")
+        if not body.finished:
+            return out, False
+        if body.torn:
+            raise BodyTorn
+        return out + _LAST_CHUNK, True
 
     def forget(self) -> None:
         """The client left."""
         self._connection = None
+        if self._stream is not None:
+            self._stream.leave()
 
 
 def _with(headers: Sequence[tuple[bytes, bytes]], more: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -7,7 +7,15 @@ import pytest
 
 from deathless.base.config import DriverConfig
 from deathless.base.errors import TopicNotKept
-from deathless.base.topics.settings import Topic, check_kept, kept_by, kept_bytes, quantity_bytes, topic_configs
+from deathless.base.topics.settings import (
+    Topic,
+    check_kept,
+    kept_by,
+    kept_bytes,
+    quantity_bytes,
+    readers_of,
+    topic_configs,
+)
 
 GIB = 1 << 30
 
@@ -52,6 +60,12 @@ def test_each_topic_has_a_driver_with_a_folder_beside_the_log() -> None:
         {"directory": "/d/shards/1/topics/sales", "keepBytes": 10 * GIB, "keepSeconds": 0},
         {"directory": "/d/shards/1/topics/returns", "keepBytes": 0, "keepSeconds": 30 * 86_400},
     ]
+    named = topic_configs([Topic(name="sales", readers=("reports", "*"))], "/d")
+    assert named[0].options["readers"] == ["reports", "*"]
+    assert readers_of((*made[1:], *named, DriverConfig(name="mail", kind="webhook"))) == {
+        "returns": frozenset(),
+        "sales": {"reports", "*"},
+    }
     assert kept_by((*made, DriverConfig(name="mail", kind="webhook"))) == {"sales": 10 * GIB, "returns": 0}
     assert kept_bytes(topics, 3) == 30 * GIB
 

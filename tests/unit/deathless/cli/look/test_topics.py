@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.deathless.topics.topic_lab import FOLDER, file_bytes
+from tests.unit.deathless.topics.topic_site import topic_site
 
 from deathless.cli.main import main
 from deathless.topics.arrow import arrow_schema
@@ -119,6 +120,34 @@ def test_what_is_not_there_is_named(
 ) -> None:
     assert main(["topics", *arguments, "-f", manifest]) == 64
     assert why in capsys.readouterr().err
+
+
+def test_rows_are_read_over_http_as_from_files(
+    manifest: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "data" / "topics" / "departures"
+    with topic_site(folder) as site:
+        for arguments in (("read", "departures", "--json"), ("read", "departures", "--from", "2", "--limit", "2")):
+            assert told(capsys, *arguments, "--url", site.url) == told(capsys, *arguments, "-f", manifest)
+        assert (
+            told(capsys, "list", "--url", site.url)[1].split()[:7]
+            == told(capsys, "list", "-f", manifest)[1].split()[:7]
+        )
+        shown = json.loads("\n".join(told(capsys, "show", "departures", "--url", site.url, "--json")))
+        assert (shown["source"], shown["next"], shown["columns"]) == (FOLDER, 6, "flight:utf8,minutes:int64?")
+        assert "next" in "".join(told(capsys, "show", "departures", "--url", site.url))
+        assert main(["topics", "read", "arrivals", "--url", site.url]) == 77
+        assert "DL3069" in capsys.readouterr().err
+        assert main(["topics", "read", "departures", "--url", site.url, "--source", f"{FOLDER}1"]) == 64
+        assert "DL3062" in capsys.readouterr().err
+        assert told(capsys, "list", "--url", site.url, "--shard", "1") == ["no topic has rows"]
+
+
+def test_what_is_shown_over_http_goes_with_a_url(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "list", "-f", manifest, "--token-file", "t"]) == 2
+    assert "go with --url" in capsys.readouterr().err
+    assert main(["topics", "read", "departures", "--url", "nowhere"]) == 78
+    assert main(["topics", "read", "departures", "--url", "http://h", "--source", "x"]) == 64
 
 
 def test_without_pyarrow_rows_are_not_read_and_all_else_is(

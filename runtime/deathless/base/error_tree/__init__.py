@@ -1,0 +1,1 @@
+"""The tree of errors, in parts; everybody imports them from `deathless.base.errors`."""
