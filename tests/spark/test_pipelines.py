@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -35,22 +36,46 @@ CARRIERS = ("UA", "DL", "B6")
 
 
 class Flights(BackgroundCallers):
-    """Departures that are told by several callers: every third one is late."""
+    """Departures that are told by several callers, as many as they may: every third one is late."""
 
     def __init__(self, replicas: ReplicaSet) -> None:
         super().__init__(3, replicas.describe)
         self.told: list[str] = []
         self._replicas = replicas
+        self._may = threading.Condition()
+        self._budget = 0  # of each caller
 
     async def call(self, number: int) -> None:
         """See BackgroundCallers."""
         async with client_of(self._replicas) as client:
             for count in itertools.count():
+                await asyncio.to_thread(self._wait, count)
                 if self.stopping:
                     return
                 flight = f"{number}.{count}"
                 await client.call("depart", CARRIERS[number], flight=flight, minutes_late=0 if count % 3 else 30)
                 self.told.append(flight)
+
+    def _wait(self, count: int) -> None:
+        with self._may:
+            self._may.wait_for(lambda: self.stopping or count < self._budget)
+
+    def tell_more(self, count: int) -> None:
+        """Let each caller tell so many more."""
+        with self._may:
+            self._budget += count
+            self._may.notify_all()
+
+    def finish(self) -> int:
+        """Wait until all that may be told is told; gives how many these are."""
+        goal = self._budget * len(CARRIERS)
+        self.wait_until(lambda: len(self.told) == goal, f"{goal} departures")
+        return goal
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._stop.set()
+        self.tell_more(0)
+        super().__exit__(kind, error, trace)
 
 
 class World:
@@ -166,18 +191,20 @@ def test_each_row_reaches_its_handler_once_whatever_is_killed_or_frozen(tmp_path
     world = World(tmp_path)
     frozen: list[int] = []
     with world.running(agents=2), world.client() as client, Flights(world.airports) as flights:
+        flights.tell_more(100)
         wait_until(world, lambda: client.show("log").applied > 0, "first row")
         for what in random.Random(seed).sample(FAULTS, len(FAULTS)):
             wait_until(world, lambda: sum(a.warm for a in client.drivers().agents.values()) > 1, "warm standby")
             number, applied = client.drivers().number, client.show("log").applied
             print(what, number, applied)
+            flights.tell_more(50)
             frozen += break_something(world, client, what)
+            flights.tell_more(50)
             wait_for_more(world, client, number + (what in ("driver", "frozen", "agent")), applied)
             for pid in frozen:  # it computes what it had begun, and decides nothing
                 send_signal(pid, signal.SIGCONT)
             frozen.clear()
-        flights.__exit__(None, None, None)
-        count = len(flights.told)
+        count = flights.finish()
         wait_until(world, lambda: client.show("log").applied + client.show("log").refusals == count, "rows")
         wait_until(world, lambda: client.show("alarms").applied == late_of(flights.told), "late rows")
         refused = [each.row.arguments["flight"] for each in client.refused("log", 0, 10_000)]

@@ -14,11 +14,7 @@ from typing import Any
 
 import msgspec
 
-from deathless.base.shards import shard_directory
-from deathless.shell.client.driver import count_shards
-from deathless.spark.options import known_services
-from deathless.topics.reader import TopicReader
-from deathless.topics.source import parse_source, topic_directory
+from deathless.spark.options import known_services, read_options
 
 
 class Holds:
@@ -43,11 +39,9 @@ class Holds:
                 self._keep(query, offset["service"], offset["topic"], offset["shards"])
 
     def _keep(self, query: str, service: str, topic: str, shards: dict[str, list[Any]]) -> None:
-        folder = known_services().get(service)
-        if folder is None:
+        if service not in known_services():
             return
-        count = count_shards([f"dir:{folder}"])
+        settings = read_options({"topic": topic, "service": service})
         for shard, (source, position) in shards.items():
-            directory = topic_directory(shard_directory(folder, int(shard), count), topic)
-            reader = TopicReader(directory, parse_source(source))
+            reader = settings.reader(int(shard), source)
             reader.hold(f"{self._name}.{query}", position, owner=f"pipeline {self._name}")

@@ -40,8 +40,8 @@ def now(settings: Settings, *, newest: bool) -> Offset:
     """Give where the shards begin or end now; a shard without rows is left out."""
     found: Places = {}
     for shard in range(settings.shards):
-        reader = settings.reader(shard)
-        if reader.sources():
+        if settings.published(shard):
+            reader = settings.reader(shard)
             bounds = reader.bounds()
             found[str(shard)] = [reader.source().folder, bounds.next if newest else bounds.first]
     return _offset(settings, found)

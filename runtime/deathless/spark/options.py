@@ -3,7 +3,10 @@
     option              meaning
     topic               name of the topic
     folder              the service's directory, which driver and executors see
-    service             instead of `folder`: a service that SERVICES names, as the agent of a pipeline does
+    url                 instead of `folder`: HTTP ports of its replicas, divided by commas
+    service             instead of both: a service that SERVICES names, as the agent of a pipeline does
+    tokenFile           file with the token to show at `url` (default: the one that TOKEN_FILE names)
+    caFile              file with the authorities that are trusted at `url`
     startingPositions   `earliest` (default) or `latest`: where a new stream begins
     maxRowsPerBatch     of a stream, over all shards (default 1,000,000)
     hold                name under which a stream keeps the rows that it has not taken (default: none are kept for it)
@@ -23,32 +26,57 @@ import msgspec
 from deathless.base.errors import InvalidArgument
 from deathless.base.shards import shard_directory
 from deathless.shell.client.driver import count_shards
+from deathless.topics.http_port import HttpPort
 from deathless.topics.reader import TopicReader
+from deathless.topics.remote import RemoteTopic, list_topics
+from deathless.topics.row_source import RowSource
 from deathless.topics.source import TopicSource, hold_name, parse_source, topic_directory
 
 SERVICES: Final = "DEATHLESS_SERVICES"
-"""Environment variable: JSON, from the name of a service to its directory."""
+"""Environment variable: JSON, from the name of a service to its directory, or to the URL of its HTTP port."""
+TOKEN_FILE: Final = "DEATHLESS_CALLER_TOKEN_FILE"  # noqa: S105  the name of a variable, which names a file
+"""Environment variable: file with the token that is shown to HTTP ports."""
 
 MAX_ROWS: Final = 1_000_000
 _STARTS: Final = ("earliest", "latest")
-_OPTIONS: Final = ("topic", "folder", "service", "startingPositions", "maxRowsPerBatch", "hold")
+_OPTIONS: Final = (
+    "topic", "folder", "url", "service", "tokenFile", "caFile", "startingPositions", "maxRowsPerBatch", "hold",
+)  # fmt: skip
 
 
 class Settings(NamedTuple):
     """The options, read."""
 
     topic: str
-    folder: str
+    place: str  # the service's directory, or URLs
     shards: int
     start: str
     max_rows: int
     hold: str
-    service: str  # empty: the folder was given
+    service: str  # empty: the place was given
+    token_file: str = ""
+    ca_file: str = ""
 
-    def reader(self, shard: int, source: str = "") -> TopicReader:
+    def reader(self, shard: int, source: str = "") -> RowSource:
         """Give what reads a shard; of one source, if it is named. Raises: InvalidArgument."""
-        directory = topic_directory(shard_directory(self.folder, shard, self.shards), self.topic)
+        if _is_remote(self.place):
+            return self._remote(shard, source)
+        return self._local(shard, source)
+
+    def published(self, shard: int) -> bool:
+        """Say whether a shard has published anything. Raises: as the reader's methods."""
+        if _is_remote(self.place):
+            return bool(self._remote(shard).state().source)
+        return bool(self._local(shard).sources())
+
+    def _local(self, shard: int, source: str = "") -> TopicReader:
+        directory = topic_directory(shard_directory(self.place, shard, self.shards), self.topic)
         return TopicReader(directory, None if not source else _source(source))
+
+    def _remote(self, shard: int, source: str = "") -> RemoteTopic:
+        urls = self.place.split(",")
+        made = "" if not source else _source(source)
+        return RemoteTopic(urls, self.topic, shard, made, token_file=self.token_file, ca_file=self.ca_file)
 
 
 def read_options(options: Mapping[str, str]) -> Settings:
@@ -65,20 +93,25 @@ def read_options(options: Mapping[str, str]) -> Settings:
     start = options.get("startingPositions", _STARTS[0])
     if start not in _STARTS:
         raise InvalidArgument(f"startingPositions is one of {', '.join(_STARTS)}, not {start!r}")
-    folder = _folder(options)
-    shards = count_shards([f"dir:{folder}"])
+    place = _place(options)
+    token_file, ca_file = options.get("tokenFile", os.environ.get(TOKEN_FILE, "")), options.get("caFile", "")
+    shards = _shards(topic, place, token_file, ca_file)
     hold, service = options.get("hold", ""), options.get("service", "")
     if hold:
         hold_name(hold)
-    return Settings(topic, folder, shards, start, _rows(options), hold, service)
+    return Settings(topic, place, shards, start, _rows(options), hold, service, token_file, ca_file)
 
 
-def _folder(options: Mapping[str, str]) -> str:
-    folder, service = options.get("folder", ""), options.get("service", "")
-    if bool(folder) == bool(service):
-        raise InvalidArgument("give either the option 'folder', the service's directory, or 'service', its name")
-    if folder:
-        return str(Path(folder).absolute())
+def _place(options: Mapping[str, str]) -> str:
+    folder, url, service = (options.get(name, "") for name in ("folder", "url", "service"))
+    if sum(map(bool, (folder, url, service))) != 1:
+        raise InvalidArgument(
+            "give one of the options 'folder' (the service's directory), 'url' (its HTTP port) and 'service' (its name)"
+        )
+    if url and not _is_remote(url):
+        raise InvalidArgument(f"url begins with http:// or https://, not as {url!r}")
+    if folder or url:
+        return url or str(Path(folder).absolute())
     services = known_services()
     if service not in services:
         known = ", ".join(sorted(services)) or "none"
@@ -88,13 +121,30 @@ def _folder(options: Mapping[str, str]) -> str:
     return services[service]
 
 
+def _is_remote(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def _shards(topic: str, place: str, token_file: str, ca_file: str) -> int:
+    """Give how many shards the service has. Raises: InvalidArgument; as `HttpPort.ask`."""
+    if not _is_remote(place):
+        return count_shards([f"dir:{place}"])
+    topics = list_topics(HttpPort(place.split(","), token_file=token_file, ca_file=ca_file))
+    shards = [each.shard for each in topics if each.topic == topic]
+    if not shards:
+        raise InvalidArgument(
+            f"topic {topic!r} is not among those that may be read at {place}", remedy="see spec.topics[].readers"
+        )
+    return max(shards) + 1
+
+
 def offer_services(services: Mapping[str, str]) -> None:
     """Have processes that this one starts know services by name."""
     os.environ[SERVICES] = msgspec.json.encode(dict(services)).decode()
 
 
 def known_services() -> dict[str, str]:
-    """Give the directories of services that are known by name."""
+    """Give the directories, or URLs, of services that are known by name."""
     return msgspec.json.decode(os.environ.get(SERVICES, "{}"), type=dict[str, str])
 
 

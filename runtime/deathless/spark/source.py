@@ -47,8 +47,7 @@ class Deathless(DataSource):
     def schema(self) -> StructType:
         """Give the columns of the topic's newest rows. Raises: InvalidArgument, OSError."""
         settings = read_options(self.options)
-        schemas = [settings.reader(shard) for shard in range(settings.shards)]
-        found = [reader.schema() for reader in schemas if reader.sources()]
+        found = [settings.reader(shard).schema() for shard in range(settings.shards) if settings.published(shard)]
         if not found:
             raise InvalidArgument(
                 f"topic {settings.topic!r} has no rows yet, so its columns are not known",

@@ -38,16 +38,17 @@ def pipelines() -> None:
 
 
 def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
-    """Give folders of services by name: those named, else all beside the pipeline's own.
+    """Give places of services by name: those named, else all beside the pipeline's own.
 
     Raises: InvalidArgument.
     """
     found = {}
     for text in pairs:
         name, equals, folder = text.partition("=")
-        if not equals or not Path(folder).is_dir():
-            raise InvalidArgument(f"--service takes NAME=FOLDER of a service's directory, not {text!r}")
-        found[name] = str(Path(folder).absolute())
+        remote = folder.startswith(("http://", "https://"))
+        if not equals or not (remote or Path(folder).is_dir()):
+            raise InvalidArgument(f"--service takes NAME=FOLDER of a service's directory, or NAME=URL, not {text!r}")
+        found[name] = folder if remote else str(Path(folder).absolute())
     beside = {each.name: str(each) for each in Path(directory).parent.iterdir() if (each / "service.json").exists()}
     return found or beside
 
@@ -60,8 +61,9 @@ def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
     "--service",
     "services",
     multiple=True,
-    metavar="NAME=FOLDER",
-    help="Where a service that is read is found; default: services beside the pipeline's own folder.",
+    metavar="NAME=PLACE",
+    help="Where a service that is read is found: its folder, or the URL of its HTTP port (several are divided by "
+    "commas); default: services beside the pipeline's own folder.",
 )
 @service_options
 def drive(

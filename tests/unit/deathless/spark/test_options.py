@@ -12,14 +12,14 @@ def test_a_topic_and_a_folder_are_enough(tmp_path: Path) -> None:
     """Everything else has a default."""
     found = read_options({"topic": "departures", "folder": str(tmp_path)})
     assert (found.shards, found.start, found.max_rows, found.hold, found.service) == (1, "earliest", 1_000_000, "", "")
-    assert found.reader(0).directory == tmp_path / "topics" / "departures"
+    assert not found.published(0)
 
 
 def test_a_service_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the agent of a pipeline names it."""
     monkeypatch.setenv(SERVICES, '{"airports": "/data/airports"}')
     assert known_services() == {"airports": "/data/airports"}
-    assert read_options({"topic": "departures", "service": "airports"}).folder == "/data/airports"
+    assert read_options({"topic": "departures", "service": "airports"}).place == "/data/airports"
     with pytest.raises(InvalidArgument, match="'hotels' is not known here; there are: airports"):
         read_options({"topic": "departures", "service": "hotels"})
 
@@ -28,8 +28,9 @@ def test_a_service_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None
     ("options", "told"),
     [
         ({"folder": "x"}, "'topic' is missing"),
-        ({"topic": "t"}, "either the option 'folder'"),
-        ({"topic": "t", "folder": "x", "service": "y"}, "either the option 'folder'"),
+        ({"topic": "t"}, "one of the options 'folder'"),
+        ({"topic": "t", "folder": "x", "service": "y"}, "one of the options 'folder'"),
+        ({"topic": "t", "url": "airports:80"}, "begins with http"),
         ({"topic": "t", "folder": "x", "startingPositions": "now"}, "one of earliest, latest, not 'now'"),
         ({"topic": "t", "folder": "x", "maxRowsPerBatch": "0"}, "above 0, not '0'"),
         ({"topic": "t", "folder": "x", "maxRowsPerBatch": "-1"}, "above 0, not '-1'"),
