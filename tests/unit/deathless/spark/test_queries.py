@@ -95,9 +95,9 @@ def test_names_are_unique() -> None:
 def test_rows_have_a_key() -> None:
     """The column says whose they are."""
     with pytest.raises(InvalidArgument, match="no column 'key'"):
-        check(query("alarms", Frame(Plan("x"), "carrier")).to_service("carriers", "late"))  # type: ignore[arg-type]
+        check(query("alarms", Frame(Plan("x"), "carrier")).to_service("carriers", "late"))
     with pytest.raises(InvalidArgument, match="reads no stream"):
-        query("alarms", Frame(Plan("x"), "key", streaming=False))  # type: ignore[arg-type]
+        query("alarms", Frame(Plan("x"), "key", streaming=False))
 
 
 STREAM, TABLE = Plan("Relation"), Plan("Relation", streaming=False)
