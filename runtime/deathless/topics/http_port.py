@@ -121,10 +121,13 @@ class HttpPort:
 
         def work() -> bytes:
             answer, connection = self._begin(method, path, query, wait_s)
+            whole = False
             try:
-                return answer.read(BODY_BYTES_MAX)
+                body = answer.read(BODY_BYTES_MAX)
+                whole = True
             finally:
-                self._done(answer, connection)
+                self._done(answer, connection, whole=whole)
+            return body
 
         return self._until_answered(work)
 
@@ -132,15 +135,19 @@ class HttpPort:
     def open(self, path: Sequence[str], query: Mapping[str, object]) -> Iterator[http.client.HTTPResponse]:
         """Give an answer whose body is read as it comes. Raises: as `ask`; and what reading raises."""
         answer, connection = self._until_answered(lambda: self._begin("GET", path, query, 0.0))
+        whole = False
         try:
             yield answer
             answer.read(REST_BYTES_MAX)  # the end of the stream, behind the last rows
+            whole = True
         finally:
-            self._done(answer, connection)
+            self._done(answer, connection, whole=whole)
 
-    def _done(self, answer: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> None:
-        """Keep a connection whose answer came to its end."""
-        if answer.isclosed() and not answer.will_close:
+    def _done(
+        self, answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, *, whole: bool = True
+    ) -> None:
+        """Keep a connection whose answer came to its end, unless another one was meanwhile."""
+        if whole and self._idle is None and answer.isclosed() and not answer.will_close:
             self._idle = connection
         else:
             answer.close()
@@ -186,6 +193,7 @@ class HttpPort:
         """Send a request, and read the head of its answer. Raises: the error that it names; OSError; HTTPException."""
         url = urlsplit(self._urls[self._at])
         connection, self._idle = self._idle or self._connect(), None
+        answer = None
         connection.timeout = self._timeout_s + wait_s
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
@@ -193,17 +201,17 @@ class HttpPort:
         try:
             connection.request(method, f"{target}?{urlencode(query)}" if query else target, headers=self._headers())
             answer = connection.getresponse()
-            error = None
-            if answer.status != http.client.OK:
-                raw, after = answer.read(ERROR_BYTES_MAX), answer.getheader("retry-after", "")
-                error = _error(f"HTTP {answer.status} {answer.reason}", answer.status, raw, after)
+            if answer.status == http.client.OK:
+                return answer, connection
+            raw, after = answer.read(ERROR_BYTES_MAX), answer.getheader("retry-after", "")
         except BaseException:
             connection.close()
+            if answer is not None:
+                answer.close()
             raise
-        if error is not None:
-            self._done(answer, connection)
-            raise error
-        return answer, connection
+        self._done(answer, connection)
+        # No variable holds it: it would hold us, in a circle that is collected in any order, the socket first.
+        raise _error(f"HTTP {answer.status} {answer.reason}", answer.status, raw, after)
 
     def _connect(self) -> http.client.HTTPConnection:
         url = urlsplit(self._urls[self._at])
