@@ -17,7 +17,8 @@
     |  |  DeliveryGivenUp, NotUndelivered,
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept
+    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
+    |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -26,43 +27,43 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. Imports nothing of ours.
+`http_status` what the ingress answers. The kinds and the errors of topics stand in `error_groups`, and are
+here as well. Imports these.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from deathless.base.error_groups.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
+from deathless.base.error_groups.topics import (
+    SinkColumnsChanged,
+    SinkRowRefused,
+    SinkRowsDropped,
+    SinkTableUnfit,
+    SinkTaken,
+    SinkTipMismatch,
+    TopicGap,
+    TopicNotKept,
+    TopicRowsDropped,
+    TopicRowsMissing,
+)
 
-
-class DeathlessError(Exception):
-    """Root of all our errors.
-
-    Args:
-        message: what happened, with field and value.
-        remedy: what to do about it; None uses the class's own.
-    """
-
-    code: ClassVar[str] = "DL0000"
-    exit_code: ClassVar[int] = 1
-    http_status: ClassVar[int] = 500
-    remedy: ClassVar[str] = ""
-
-    def __init__(self, message: str = "", *, remedy: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.advice = self.remedy if remedy is None else remedy
-
-    def __str__(self) -> str:
-        tail = f" ({self.advice})" if self.advice else ""
-        return f"{self.code} {self.message}{tail}"
-
-
-class RetryLater(DeathlessError):
-    """Nothing was done, or a retry returns what was done; the caller sends the same request again."""
-
-    http_status = 503
-    exit_code = 75
-    retry_after_s: float = 0.0  # when to send it again, seconds from now; 0: at once
+__all__ = [  # of the modules above; what is defined below is public as well
+    "DataCorrupt",
+    "DeathlessError",
+    "Fenced",
+    "Invalid",
+    "RetryLater",
+    "SinkColumnsChanged",
+    "SinkRowRefused",
+    "SinkRowsDropped",
+    "SinkTableUnfit",
+    "SinkTaken",
+    "SinkTipMismatch",
+    "TopicGap",
+    "TopicNotKept",
+    "TopicRowsDropped",
+    "TopicRowsMissing",
+]
 
 
 class NotPrimary(RetryLater):
@@ -204,12 +205,6 @@ class GenerationEnded(RetryLater):
     remedy = "do nothing: it is started again, and begins with the first checkpoint of that generation"
 
 
-class Fenced(DeathlessError):
-    """This process must stop: another process owns its role."""
-
-    exit_code = 76
-
-
 class Deposed(Fenced):
     """A successor holds the lock; this replica sends no more replies and restarts as a standby."""
 
@@ -222,13 +217,6 @@ class OtherSupervisor(Fenced):
     code = "DL2002"
     exit_code = 73
     remedy = "stop the other one first, or give this one another replica name"
-
-
-class Invalid(DeathlessError):
-    """The caller must change what it sent or configured; nothing was done."""
-
-    http_status = 400
-    exit_code = 64
 
 
 class InvalidConfig(Invalid):
@@ -638,41 +626,6 @@ class ForkRefused(Invalid):
 
     code = "DL3061"
     remedy = "docs/errors/DL3061.md says what can be forked"
-
-
-class TopicRowsMissing(Invalid):
-    """A topic's files lack rows that were durable: their storage was rolled back. The topic stops until it is told."""
-
-    code = "DL3065"
-    remedy = "bring the files back, or give the rows up: `deathless topics skip`"
-
-
-class TopicGap(Invalid):
-    """Rows that a reader asked for are in no whole block of the topic's files."""
-
-    code = "DL3066"
-    remedy = "read up to `next` of `deathless topics show`; below it, bring the named files back from a backup"
-
-
-class TopicRowsDropped(Invalid):
-    """Rows that a reader asked for are below the topic's floor: they are kept no longer."""
-
-    code = "DL3067"
-    remedy = "go on at the floor, and register a hold before rows are needed"
-
-
-class TopicNotKept(Invalid):
-    """The code declares a topic that the manifest does not name, so nobody would keep its rows."""
-
-    code = "DL3068"
-    exit_code = 78
-    remedy = "name the topic under spec.topics of the manifest, and start the replicas again"
-
-
-class DataCorrupt(DeathlessError):
-    """Stored bytes are damaged, or do not belong here; the replica stops and an operator decides."""
-
-    exit_code = 65
 
 
 class CorruptFrame(DataCorrupt):

@@ -36,7 +36,7 @@ GROUPS = {DeathlessError, RetryLater, Fenced, Invalid, DataCorrupt}
 
 def below(kind: type[DeathlessError]) -> Iterator[type[DeathlessError]]:
     for child in kind.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__.startswith("deathless.base."):
             yield child
             yield from below(child)
 

@@ -1,0 +1,1 @@
+"""Errors that `deathless.base.errors` has beside its own: the kinds, and those of one subject each."""
