@@ -763,10 +763,7 @@ WALL_READS: Final = {
     "runtime/deathless/shell/net/proof.py": (2, "SWEPT_S"),
     "runtime/deathless/shell/supervisor/standing_view.py": (2, "people are told since when a role is held"),
     "runtime/deathless/shell/link/machine_clock.py": (1, "given to the engine: logical time is drawn to it"),
-    "runtime/deathless/shell/worker/worker.py": (
-        3,
-        "people are told when a hand-over or a span ends, and of the drift",
-    ),
+    "runtime/deathless/shell/worker/worker.py": (3, "people are told when a hand-over or a span ends"),
     "operator/deathless_operator/cli/certificates.py": (1, "stands in certificates"),
     "operator/deathless_operator/cli/drill_run.py": (1, "what is told says when"),
     "operator/deathless_operator/cli/plugin.py": (1, "ages of conditions, for people"),
