@@ -264,7 +264,7 @@ class SinkMachine:
     def _next_block(self, look: Look, now: float) -> list[Effect]:
         tip = self.tip
         assert tip is not None
-        start = tip.next_position or self._begin(look)
+        start = tip.next_position or begin_at(look, tip)
         if look.next <= start:
             self._since = self.deadline = None
             return []
@@ -279,10 +279,6 @@ class SinkMachine:
             end = min(end, start + max(1, (self._suspect - start) // 2))
         self.state, self.deadline = State.WRITING, None
         return [Write(start, end, tip.next_position)]
-
-    def _begin(self, look: Look) -> int:
-        """Where a sink begins that has stored nothing: at its own hold, or where rows are certain to be there."""
-        return look.hold.position if look.hold is not None else look.floor
 
     # ---- the store ---------------------------------------------------------------------------------------------
 
@@ -300,8 +296,7 @@ class SinkMachine:
             self.problem, self._suspect = None, 0
         elif self._suspect <= opened.tip.next_position:
             self.problem, self._suspect = None, 0  # an operator has skipped it
-        start = opened.tip.next_position or self._begin(look)
-        return self._hold_at(start, look)
+        return self._hold_at(opened.tip.next_position or begin_at(look, opened.tip), look)
 
     def _judge(self, opened: Opened, look: Look) -> DeathlessError | None:
         """Say why the store is not what this sink may go on with; None: it is."""
@@ -351,7 +346,7 @@ class SinkMachine:
     def _refused(self, event: WriteRefused, now: float) -> None:
         tip, look = self.tip, self.look
         assert tip is not None and look is not None
-        start = tip.next_position or self._begin(look)
+        start = tip.next_position or begin_at(look, tip)
         self._suspect = event.end
         self.state = State.READY
         if event.end - start <= 1:
@@ -410,5 +405,17 @@ class SinkMachine:
             self.look = msgspec.structs.replace(look, hold=None)
             return [DropHold(look.held_bytes)]
         if self.state in {State.READY, State.WRITING} and self.tip is not None:
-            return self._hold_at(self.tip.next_position or look.floor, look)
+            return self._hold_at(self.tip.next_position or begin_at(look, self.tip), look)
         return []
+
+
+def begin_at(look: Look, tip: Tip) -> int:
+    """Give the position at which a sink begins whose store has nothing of the source.
+
+    That is where it held rows when it began, if it died before it stored any. A new one begins where rows are certain
+    to be there, and one that was adopted with all that are.
+    """
+    hold = look.hold
+    if hold is not None and hold.adoption == tip.adoption:
+        return hold.position
+    return look.first if tip.adoption else look.floor

@@ -124,17 +124,6 @@ def source_of(directory: str, service_id: str) -> TopicSource | None:
     return found[-1] if found else None
 
 
-def floor_position(directory: str, source: TopicSource) -> int:
-    """Give the position from which a source's rows are certain to be there. Raises: OSError."""
-    return TopicReader(directory, source).floor().position
-
-
-def hold_position(directory: str, source: TopicSource, sink: str) -> int:
-    """Give the position of a sink's hold; 0: there is none. Raises: OSError."""
-    found = [each.hold for each in TopicReader(directory, source).holds() if each.name == hold_of(sink)]
-    return found[0].position if found and found[0] is not None else 0
-
-
 def _seen(named: NamedHold) -> HoldSeen | None:
     hold = named.hold
     if hold is None:

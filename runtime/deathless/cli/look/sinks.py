@@ -211,7 +211,8 @@ async def _skip(
 ) -> tuple[int, int]:
     """Give up rows; gives the positions from where and up to where. Raises: SinkTipMismatch, SinkUnavailable."""
     from deathless.sinks.host import make_store
-    from deathless.sinks.rows import floor_position, hold_position
+    from deathless.sinks.machine import begin_at
+    from deathless.sinks.rows import TopicRows
 
     store = make_store(sink)
     tip = await store.tip(key)
@@ -219,14 +220,15 @@ async def _skip(
         raise SinkTipMismatch(
             f"the store knows nothing of sink {sink.name}", remedy="it begins by itself once rows are published"
         )
-    directory = sink.topic_directory
-    begins = hold_position(directory, source, sink.name) or floor_position(directory, source)
-    stands = tip.next_position or begins
+    look = TopicRows(sink.topic_directory, source, sink.name).look(tip.next_position)
+    stands = tip.next_position or begin_at(look, tip)
     behind = end if end is not None else (position or 0) + 1
     if (position is not None and position != stands) or behind <= stands:
         raise SinkTipMismatch(
             f"sink {sink.name} stands at position {stands}", remedy=f"see `deathless sinks show {sink.name}`"
         )
+    if behind > look.next:
+        raise InvalidArgument(f"the topic's rows end at position {look.next}", remedy="give up no more than there are")
     await store.skip(key, tip.next_position, behind, reason)
     return stands, behind
 

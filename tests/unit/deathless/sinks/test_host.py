@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
 
 pytest.importorskip("pyarrow", reason="rows are read with pyarrow: pip install deathless[topics]")
 
-from tests.unit.deathless.sinks.sink_lab import SINK
+from tests.unit.deathless.sinks.sink_lab import KEY, SINK
 from tests.unit.deathless.sinks.test_conformance import Memory, MemoryStore
 from tests.unit.deathless.topics.topic_lab import SERVICE_ID, written
 
-from deathless.base.config import ReplicaConfig, SinkConfig
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, PortTaken, SinkUnavailable
 from deathless.shell.link.sink_status import SinkStatus, read_status
 from deathless.shell.link.standing import Standing
@@ -62,7 +61,7 @@ class Bench:
         self.store = FlightStore(self.memory)
         monkeypatch.setattr(host, "make_store", lambda sink: self.store)
         named = {"topic_directory": str(folder / "topic"), "block_s": 0.0, **changes}
-        sink = cast("SinkConfig", msgspec.structs.replace(SINK, **named))  # type: ignore[arg-type]
+        sink = msgspec.structs.replace(SINK, **named)
         self.config = ReplicaConfig(
             service="airports", module="m:m", directory=str(folder), replica="r0", sinks=(sink,)
         )
@@ -160,6 +159,23 @@ def test_later_epoch_claims_the_store_anew_and_a_service_without_rows_waits(benc
         await bench.process.turn()
         assert bench.process.work is None
         assert bench.process.status().state == "waiting"
+
+    bench.play(story)
+    assert bench.memory.rows == [*range(1, 10)]
+
+
+def test_store_that_was_restored_is_told_and_made_whole_once_it_is_adopted(bench: Bench) -> None:
+    async def story() -> None:
+        bench.process.told(PRIMARY)
+        await bench.turns(lambda: bench.process.status().hold == 10)
+        bench.memory.rows = [1, 2, 3]
+        bench.memory.tip = msgspec.structs.replace(bench.memory.tip, next_position=4)
+        bench.process.told(msgspec.structs.replace(PRIMARY, epoch=4))
+        await bench.turns(lambda: bench.process.status().code == "DL3072")
+        assert bench.memory.rows == [1, 2, 3], "nothing before an operator has decided"
+        await bench.store.adopt(KEY, 1, "restored")
+        bench.process.told(msgspec.structs.replace(PRIMARY, epoch=5))
+        await bench.turns(lambda: bench.memory.tip.next_position == 10)
 
     bench.play(story)
     assert bench.memory.rows == [*range(1, 10)]

@@ -271,6 +271,18 @@ def test_hold_without_a_limit_stays() -> None:
     assert machine.step(look(hold=HoldSeen(1, 1, 0), held_bytes=1 << 60), 0.0) == [Open(3, "n:int64")]
 
 
+@pytest.mark.parametrize(
+    ("hold", "adoption", "begins"),
+    [(None, 0, 3), (HoldSeen(2, 2, 0), 0, 2), (HoldSeen(3, 2, 0), 1, 2), (None, 1, 2), (HoldSeen(3, 3, 1), 1, 3)],
+)
+def test_sink_without_rows_in_its_store_begins_where_they_are_kept(
+    hold: HoldSeen | None, adoption: int, begins: int
+) -> None:
+    machine = opening(look(first=2, floor=3, hold=hold))
+    machine.step(told(0, adoption=adoption), 0.0)
+    assert machine.step(None, 5.0) == [Write(begins, 4, 0)]
+
+
 def test_hold_of_an_earlier_adoption_begins_anew() -> None:
     machine = opening(look(hold=HoldSeen(3, 1, 0)))
     assert machine.step(told(2, adoption=1), 0.0) == [Hold(HoldSeen(2, 2, 1))]

@@ -23,7 +23,7 @@ from deathless.base.errors import SinkRowsDropped, SinkUnavailable, TopicGap
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.sinks import rows
 from deathless.sinks.machine import HoldSeen, Look
-from deathless.sinks.rows import TopicRows, floor_position, hold_position, source_of
+from deathless.sinks.rows import TopicRows, source_of
 from deathless.topics import TopicReader, TopicSource
 from deathless.topics.keeping import publish_floor
 from deathless.topics.source import FileName
@@ -130,10 +130,3 @@ def test_source_is_the_one_of_the_service_that_published_last(tmp_path: Path) ->
     folder = str(tmp_path)
     assert source_of(folder, SERVICE_ID.hex()) == SOURCE
     assert source_of(folder, "f" * 32) is None
-
-
-def test_operators_see_floor_and_hold(three: Path) -> None:
-    assert (floor_position(str(three), SOURCE), hold_position(str(three), SOURCE, "facts")) == (1, 0)
-    of(three).hold(HoldSeen(8, 2, 1))
-    publish_floor(RealFileSystem(three), FOLDER, 5, "retention")
-    assert (floor_position(str(three), SOURCE), hold_position(str(three), SOURCE, "facts")) == (5, 8)

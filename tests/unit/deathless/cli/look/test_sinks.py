@@ -94,6 +94,12 @@ def test_row_that_is_refused_is_skipped_and_that_is_shown(bench: Bench, capsys: 
     assert "skip positions 3 to 3 no such flight" in shown
 
 
+def test_no_more_is_skipped_than_there_is(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.run("skip", "facts", "--to", "7") == 64
+    assert "end at position 6" in capsys.readouterr().err
+    assert bench.memory.tip.next_position == 3
+
+
 def test_store_is_adopted(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run("adopt", "facts") == 0
     assert capsys.readouterr().out == "sink facts goes on at position 3\n"
