@@ -59,6 +59,8 @@ MODULES: Final = (
     "unit/deathless/shell/worker/test_activities.py",
     "unit/deathless/shell/worker/test_turn_guards.py",
     "unit/deathless/shell/worker/test_worker.py",
+    "unit/deathless/sinks/test_host.py",
+    "unit/deathless/sinks/test_postgresql.py",
     "unit/deathless_operator/cli/test_plugin.py",
     "unit/deathless_operator/cli/test_plugin_adopt.py",
     "unit/deathless_operator/cli/test_plugin_holds.py",

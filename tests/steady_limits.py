@@ -156,6 +156,10 @@ STEADY: Final = {
     "runtime/deathless/shell/ingress/topic_pages.py": ("LOOK_S",),
     "runtime/deathless/topics/http_port.py": ("AGAIN_MIN_S", "AGAIN_MAX_S"),
     "runtime/deathless/topics/reader.py": ("PAUSE_S",),
+    "runtime/deathless/base/config.py": ("SinkConfig.block_s",),
+    "runtime/deathless/shell/web/sink_metrics.py": ("TIMEOUT_S",),
+    "runtime/deathless/sinks/host.py": ("LOOK_S", "STATUS_S", "KEEP_S"),
+    "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
     "runtime/deathless/pipelines/client.py": ("FULL_PAUSE_S",),
     "runtime/deathless/spark/agent.py": ("AGAIN_MAX_S", "AGAIN_S", "REPORT_S"),
     "runtime/deathless/spark/driver.py": (

@@ -119,6 +119,8 @@ ELSEWHERE: dict[str, str] = {
     "deathless_operator/plan/service/placement.py::as_object": COPY,
     "drivers/port.py::Settings.typed": TREE,
     "drivers/topic.py::_emitted": "`msgspec.convert` of a message that was let in; a misfit is refused by its position",
+    "shell/link/sink_status.py::read_status": READ,
+    "shell/web/sink_metrics.py::ask_sink": READ,
     "engine/lock/directory_lock.py::DirectoryLock._read_record": READ,
     "engine/log/overview.py::_opening": READ,
     "engine/log/overview.py::describe_segment": READ,

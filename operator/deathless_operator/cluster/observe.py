@@ -482,6 +482,7 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
         how.token.secret_ref if how is not None and how.token is not None else None,
         how.oidc.ca_secret_ref if how is not None and how.oidc is not None else None,
         *(driver.secret_ref for driver in spec.drivers),
+        *(sink.secret_ref for sink in spec.sinks),
     )
     found |= {each.name for settings in spec.lock.given().values() for each in settings.secrets()}
     return found | {each.name for each in references if each is not None}

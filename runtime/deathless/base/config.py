@@ -59,6 +59,25 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     folder: str = "."  # absolute: what relative paths start from
 
 
+class SinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sink: a reader of a topic that stores its rows in a table."""
+
+    name: str
+    topic: str
+    topic_directory: str  # absolute: of the topic in the shard's directory
+    store: str  # postgresql
+    table: str  # its name, or schema.table
+    columns: dict[str, str] = {}  # by column of the table: the topic's column; empty: those of the class, by name
+    dsn: str = ""
+    dsn_file: str = ""
+    schema: str = "deathless"  # of our own tables
+    create: bool = False  # the table, where it is missing
+    block_rows: int = 100_000
+    block_s: float = 5.0  # a block with fewer rows waits so long for more
+    hold_bytes_max: int = 10 << 30  # 0: no limit
+    folder: str = "."  # absolute: what relative paths start from
+
+
 class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How callers prove who they are; see `core.access.callers` for what each type does."""
 
@@ -128,6 +147,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
     activities: ActivitiesConfig = ActivitiesConfig()
     drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
+    sinks: tuple[SinkConfig, ...] = ()  # processes beside this replica that store rows of topics outside
     tracing: TracingConfig | None = None  # None: no traces
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     upgrade: UpgradeConfig | None = None  # that this replica is to make; None: it is a replica as others

@@ -18,7 +18,8 @@
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
-    |  |  TopicNotReadable, TopicSourceDiffers
+    |  |  TopicNotReadable, TopicSourceDiffers,
+    |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -27,13 +28,21 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of topics in `error_tree.topics`:
-both are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of topics in `error_tree.topics`
+and of sinks in `error_tree.sinks`: all are here as well. Imports these.
 """
 
 from __future__ import annotations
 
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
+from deathless.base.error_tree.sinks import (
+    SinkColumnsChanged,
+    SinkRowRefused,
+    SinkRowsDropped,
+    SinkTableUnfit,
+    SinkTaken,
+    SinkTipMismatch,
+)
 from deathless.base.error_tree.topics import (
     TopicAnswerTorn,
     TopicGap,
@@ -50,6 +59,12 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "Fenced",
     "Invalid",
     "RetryLater",
+    "SinkColumnsChanged",
+    "SinkRowRefused",
+    "SinkRowsDropped",
+    "SinkTableUnfit",
+    "SinkTaken",
+    "SinkTipMismatch",
     "TopicAnswerTorn",
     "TopicGap",
     "TopicNotKept",

@@ -49,6 +49,7 @@ from deathless.base.manifest_pod import PodTemplate
 from deathless.base.schema_check import Path, Problem, find_problems
 from deathless.base.shards import SHARDS_MAX, shard_directory
 from deathless.base.topics.settings import TOPICS_MAX, Topic, kept_bytes, quantity_bytes, topic_configs
+from deathless.base.topics.sinks import SINKS_MAX, Sink, held_bytes, sink_configs, sink_problems
 from deathless.base.volume import find_shortage, show_bytes
 
 API_VERSION: Final = "deathless.dev/v1alpha1"
@@ -112,6 +113,11 @@ class ServiceSpec(Part, frozen=True):
         tuple[Topic, ...],
         Meta(max_length=TOPICS_MAX),
         told("Topics that the code declares, and how long their rows are kept, in files beside the log."),
+    ] = ()
+    sinks: Annotated[
+        tuple[Sink, ...],
+        Meta(max_length=SINKS_MAX),
+        told("Processes beside each replica that store the rows of topics in tables, each row exactly once."),
     ] = ()
     tracing: Annotated[Tracing | None, told("Traces of what handlers and activities do. When absent: none.")] = None
     network_policy: Annotated[NetworkPolicySpec, told("What replicas may connect to, in a cluster.")] = (
@@ -200,6 +206,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.tls.issuerRef": tls.issuer_ref is not None,
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
         "spec.drivers[].secretRef": any(driver.secret_ref is not None for driver in spec.drivers),
+        "spec.sinks[].secretRef": any(sink.secret_ref is not None for sink in spec.sinks),
         "spec.updateStrategy": spec.update_strategy is not None,
         "spec.upgradePolicy": spec.upgrade_policy != "Compatible",
         "spec.suspend": spec.suspend,
@@ -252,14 +259,18 @@ def volume_problem(spec: ServiceSpec, volume_bytes: int) -> str | None:
         _limits(spec),
         replicas=spec.replicas,
         shards=spec.shards,
-        topics_bytes=kept_bytes(spec.topics, spec.shards),
+        topics_bytes=_rows_bytes(spec),
     )
 
 
 def least_volume(spec: ServiceSpec) -> str:
     """Give the size below which a volume does not carry the service, before it has any state. The spec is in order."""
-    topics = kept_bytes(spec.topics, spec.shards)
-    return show_bytes(_limits(spec).least_volume_bytes(spec.replicas, shards=spec.shards) + topics)
+    return show_bytes(_limits(spec).least_volume_bytes(spec.replicas, shards=spec.shards) + _rows_bytes(spec))
+
+
+def _rows_bytes(spec: ServiceSpec) -> int:
+    """Give what the rows of topics may come to: those that are kept, and those that sinks hold beyond that."""
+    return kept_bytes(spec.topics, spec.shards) + held_bytes(spec.sinks, spec.shards)
 
 
 def _limits(spec: ServiceSpec) -> Limits:
@@ -299,6 +310,7 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     found += authentication_problems(spec.ingress)
     found += _peer_problems(manifest)
     found += _driver_problems(manifest)
+    found += _sink_problems(spec)
     limits = _limit_problems(spec)
     return found + (limits or _topic_problems(spec))
 
@@ -361,14 +373,20 @@ def _driver_problems(manifest: Manifest) -> list[Problem]:
     return found
 
 
+def _sink_problems(spec: ServiceSpec) -> list[Problem]:
+    found = sink_problems(spec.sinks, {topic.name for topic in spec.topics})
+    return [Problem(("spec", "sinks", at, field), value, what, advice) for at, field, value, what, advice in found]
+
+
 def _topic_problems(spec: ServiceSpec) -> list[Problem]:
     """Find topics that would fill a volume whose size is said; limits are in order."""
     size = spec.log_storage.size
-    lacks = volume_problem(spec, quantity_bytes(size)) if size and kept_bytes(spec.topics, spec.shards) else None
+    lacks = volume_problem(spec, quantity_bytes(size)) if size and _rows_bytes(spec) else None
     if lacks is None:
         return []
     what = f"may have more rows than there is room for: {lacks}"
-    return [Problem(("spec", "topics"), None, what, "lower keepBytes, or raise logStorage.size")]
+    lower = "keepBytes or a sink's holdBytesMax" if spec.sinks else "keepBytes"
+    return [Problem(("spec", "topics"), None, what, f"lower {lower}, or raise logStorage.size")]
 
 
 def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[DriverConfig, ...]:
@@ -473,6 +491,7 @@ def replica_configs(
             activities=ActivitiesConfig(workers=spec.activities.workers),
             drivers=driver_configs(spec, folder)
             + topic_configs(spec.topics, shard_directory(directory, shard, spec.shards)),
+            sinks=sink_configs(spec.sinks, shard_directory(directory, shard, spec.shards), folder),
             tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),

@@ -125,6 +125,17 @@ class TopicReader:
             _schema_of(index, tips),
         )
 
+    def bytes_from(self, position: int) -> int:
+        """Give the bytes of rows from a position on, as files hold them. Raises: InvalidArgument, OSError."""
+        index = self._listed()
+        sizes = index.sizes()
+        behind = sum(size for name, size in sizes.items() if name.first > position)
+        found = next(index.candidates(position), None)
+        if found is None:
+            return behind
+        file, block = found
+        return behind + max(sizes.get(file.name, 0) - block.offset, 0)
+
     # ---- rows ------------------------------------------------------------------------------------------------
 
     def read(

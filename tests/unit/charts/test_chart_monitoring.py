@@ -11,9 +11,11 @@ import pytest
 from tests.unit.charts.rendering import ALL_ON, CHART, ROOT, Object, find, render
 from tests.unit.charts.test_alerts import rules
 
+from deathless.shell.link.sink_status import SinkStatus
 from deathless.shell.link.standing import Standing
 from deathless.shell.pod.health_port import expose_standing
 from deathless.shell.web.replica_metrics import MESSAGING, expose_status
+from deathless.shell.web.sink_metrics import expose_sinks
 from deathless_operator.handlers.metrics import Metrics
 
 RUNBOOKS = ROOT / "docs" / "runbooks" / "alerts.md"
@@ -39,6 +41,7 @@ def known() -> set[str]:
     """Return the names of our metrics, as Prometheus sees them."""
     replica = expose_status(STATUS, {"service": "bank", "replica": "r0"}).decode()
     replica += expose_standing(Standing(service="bank", replica="r0"), {}).decode()
+    replica += expose_sinks({"facts": SinkStatus(sink="facts", topic="departures", state="ready")}, {}).decode()
     told = re.findall(r"^# TYPE (\S+) (\S+)", replica + Metrics().text().decode(), re.MULTILINE)
     names = set(INGRESS)
     for name, kind in told:

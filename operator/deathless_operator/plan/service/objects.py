@@ -20,6 +20,7 @@ from deathless.base.manifest_ingress import Ingress, allowed_services, authentic
 from deathless.base.manifest_parts import REPLICAS_MAX, Peer, PeerService, TlsSpec
 from deathless.base.shards import shard_directory
 from deathless.base.topics.settings import topic_configs
+from deathless.base.topics.sinks import sink_configs
 from deathless_operator.model import names
 from deathless_operator.model.grace import handover_wait_s
 from deathless_operator.model.settings import OperatorSettings
@@ -139,6 +140,7 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         activities=ActivitiesConfig(workers=spec.activities.workers),
         drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER)
         + topic_configs(spec.topics, shard_directory(names.LOG_FOLDER, shard, spec.shards)),
+        sinks=sink_configs(spec.sinks, shard_directory(names.LOG_FOLDER, shard, spec.shards), ".", names.SINKS_FOLDER),
         tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",

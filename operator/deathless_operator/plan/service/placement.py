@@ -356,6 +356,11 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
             volume = f"deathless-driver-{index}"
             volumes.append({"name": volume, "secret": {"secretName": driver.secret_ref.name, "defaultMode": 0o440}})
             mounts.append(_mount(volume, f"{names.DRIVERS_FOLDER}/{driver.name}", read_only=True))
+    for index, sink in enumerate(spec.sinks):
+        if sink.secret_ref is not None:
+            volume = f"deathless-sink-{index}"
+            volumes.append({"name": volume, "secret": {"secretName": sink.secret_ref.name, "defaultMode": 0o440}})
+            mounts.append(_mount(volume, f"{names.SINKS_FOLDER}/{sink.name}", read_only=True))
     return volumes, mounts
 
 

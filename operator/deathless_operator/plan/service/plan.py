@@ -463,6 +463,9 @@ class _Planner:
         for driver in self.spec.drivers:
             if driver.secret_ref is not None and driver.secret_ref.name not in known:
                 return f"Secret {driver.secret_ref.name} (of driver {driver.name})"
+        for sink in self.spec.sinks:
+            if sink.secret_ref is not None and sink.secret_ref.name not in known:
+                return f"Secret {sink.secret_ref.name} (of sink {sink.name})"
         return ""
 
     def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decisions: Sequence[Decision]) -> Facts:

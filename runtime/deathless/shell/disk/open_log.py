@@ -8,6 +8,7 @@ from pathlib import Path
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
 from deathless.base.topics.settings import kept_by
+from deathless.base.topics.sinks import held_by
 from deathless.base.volume import find_shortage
 from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, SUFFIX
 from deathless.engine.log.route import Identity
@@ -29,8 +30,9 @@ def log_room_bytes(config: ReplicaConfig) -> int:
 
 
 def _topics_bytes(config: ReplicaConfig) -> int:
-    """Give what the rows of all topics of the service may come to."""
-    return config.shards * sum(kept_by(config.drivers).values())
+    """Give what the rows of all topics of the service may come to, with those that sinks hold."""
+    held = held_by((sink.topic, sink.hold_bytes_max) for sink in config.sinks)
+    return config.shards * (sum(kept_by(config.drivers).values()) + held)
 
 
 def volume_shortage(config: ReplicaConfig, replicas: int) -> str | None:

@@ -1,7 +1,8 @@
-"""The processes beside a supervisor: the announcer and the health port, told how its replica stands, and its drivers.
+"""The processes beside a supervisor: announcer, health port and sinks, told how its replica stands, and its drivers.
 
     supervisor --(socket pair: Standing)--> announcer   writes role and status on the pod
                --(socket pair: Standing)--> health      answers probes
+               --(socket pair: Standing)--> sinks       read topics while it leads, and store their rows outside
                -----------------------------> drivers   talk to a primary beside them, and to the world outside
 
 All are children, so that neither the API server's silence nor anybody's requests keep the supervisor from answering
@@ -145,6 +146,8 @@ class SideProcesses:
             self._all.append(SideProcess("health", command("pod.health_port"), fenced))
         for driver in config.drivers:
             self._all.append(SideProcess(f"driver {driver.name}", _driver(config_path, driver.name)))
+        for sink in config.sinks:
+            self._all.append(SideProcess(f"sink {sink.name}", _sink(config_path, sink.name), _says_nothing))
 
     @property
     def pids(self) -> set[int]:
@@ -181,6 +184,16 @@ def _driver(config_path: str, name: str) -> Callable[[int], list[str]]:
     """A module of a layer above: it is started, never imported."""
     program = [sys.executable, "-m", "deathless.drivers.host", config_path, name]
     return lambda _: [*program, str(os.getpid())]
+
+
+def _sink(config_path: str, name: str) -> Callable[[int], list[str]]:
+    """A module of a layer above, as a driver's."""
+    program = [sys.executable, "-m", "deathless.sinks.host", config_path, name]
+    return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
+
+
+def _says_nothing(_: bool) -> None:
+    """Whatever a sink said would be no operator's word."""
 
 
 def reap_orphans(own: set[int]) -> None:

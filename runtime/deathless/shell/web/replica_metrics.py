@@ -24,6 +24,7 @@ from deathless.shell.net.listening import split_address
 from deathless.shell.net.proof import Asker
 from deathless.shell.net.tls import client_context
 from deathless.shell.web.metrics import MetricSet, Read
+from deathless.shell.web.sink_metrics import sink_metrics
 
 TIMEOUT_S: Final = 0.5
 PACKET_BYTES_MAX: Final = 1 << 20
@@ -163,8 +164,13 @@ def labels_of(config: ReplicaConfig) -> dict[str, str]:
 
 
 async def replica_metrics(config: ReplicaConfig, address: str | None = None) -> bytes:
-    """Give the replica's metrics in the text format; arguments as for `ask_status`."""
+    """Give the metrics of the replica and of the sinks beside it in the text format; arguments as for `ask_status`."""
     labels = labels_of(config)
+    own, sinks = await asyncio.gather(_own_metrics(config, address, labels), sink_metrics(config, labels))
+    return own + sinks
+
+
+async def _own_metrics(config: ReplicaConfig, address: str | None, labels: Mapping[str, str]) -> bytes:
     try:
         return expose_status(await ask_status(config, address), labels)
     except (OSError, TimeoutError, DeathlessError, msgspec.MsgspecError):

@@ -242,6 +242,22 @@ def test_topics_that_would_fill_the_volume_are_refused_where_its_size_is_said() 
     assert relation_problems(manifest(logStorage={"size": "1Mi"})) == [], "of the log alone its own check tells"
 
 
+def test_sinks_are_of_topics_of_the_spec_and_reach_every_replica() -> None:
+    options = {"store": "postgresql", "dsnFile": "facts.dsn", "table": "facts", "holdBytesMax": "2Gi"}
+    sinks = [{"name": "facts", "kind": "columns", "topic": "sales", "options": options}]
+    found = relation_problems(manifest(sinks=sinks))
+    assert [f"{show_path(p.path)}: {p.what}" for p in found] == ["spec.sinks[0].topic: is no topic of spec.topics"]
+    topics = [{"name": "sales", "keepBytes": "4Gi"}]
+    whole = manifest(topics=topics, sinks=sinks, shards=2)
+    assert relation_problems(whole) == []
+    for config in replica_configs(whole, module="m:a", directory="/d", token="", folder="/x"):
+        (sink,) = config.sinks
+        assert (sink.topic_directory, sink.folder) == (f"/d/shards/{config.shard}/topics/sales", "/x")
+    (problem,) = relation_problems(manifest(topics=topics, sinks=sinks, logStorage={"size": "5Gi"}))
+    assert "and 6144Mi of topics" in problem.what
+    assert problem.remedy == "lower keepBytes or a sink's holdBytesMax, or raise logStorage.size"
+
+
 @pytest.mark.parametrize("kind", ["file", "x:", ":x", "a b"])
 def test_a_driver_of_no_known_kind_is_refused(kind: str) -> None:
     with pytest.raises(msgspec.ValidationError, match="kind"):

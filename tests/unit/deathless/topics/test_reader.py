@@ -170,3 +170,13 @@ def test_holds_and_floors_are_the_reader_s_as_well(three: Path) -> None:
     found: Callable[[], None] = lambda: reader.hold("report", 5)  # noqa: E731
     with pytest.raises(TopicRowsDropped, match="an operator gave them up"):
         found()
+
+
+def test_bytes_from_a_position_are_those_of_its_block_and_all_behind_it(three: Path) -> None:
+    reader = reader_in(three)
+    sizes = {path.name: path.stat().st_size for path in (three / FOLDER).iterdir()}
+    last, middle = sizes[FileName(8, 2, 2).text], sizes[FileName(4, 2, 1).text]
+    assert 0 < reader.bytes_from(9) == reader.bytes_from(8) < last
+    assert last < reader.bytes_from(5) < reader.bytes_from(4) < last + middle
+    assert reader.bytes_from(4) < reader.bytes_from(1) < sum(sizes.values())
+    assert reader.bytes_from(10) == 0

@@ -208,3 +208,21 @@ def test_drivers_read_their_files_from_the_secret_they_name() -> None:
     mount = {"name": "deathless-driver-0", "mountPath": "/etc/deathless-drivers/ledger", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
     assert len([volume for volume in pod["volumes"] if "driver" in volume["name"]]) == 1
+
+
+def test_sinks_read_their_files_from_the_secret_they_name() -> None:
+    options = {"store": "postgresql", "dsnFile": "facts.dsn", "table": "facts"}
+    sinks = [{"name": "facts", "kind": "columns", "topic": "sales", "secretRef": {"name": "db"}, "options": options}]
+    topics = [{"name": "sales", "keepBytes": "1Gi"}]
+    (found,) = config(topics=topics, sinks=sinks)["sinks"]
+    assert found["folder"] == "/etc/deathless-sinks/facts"
+    assert found["topic_directory"] == "/var/lib/deathless/log/topics/sales"
+    world = World(spec={**SPEC, "topics": topics, "sinks": sinks, "logStorage": {"size": "40Gi"}})
+    world.operate()
+    assert "waiting for Secret db (of sink facts)" in world.plan().sentence
+    world.secrets["db"] = SecretFacts(name="db", keys=("facts.dsn",))
+    world.settle()
+    pod = world.pods["bank-0"]["spec"]
+    assert {"name": "deathless-sink-0", "secret": {"secretName": "db", "defaultMode": 0o440}} in pod["volumes"]
+    mount = {"name": "deathless-sink-0", "mountPath": "/etc/deathless-sinks/facts", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]

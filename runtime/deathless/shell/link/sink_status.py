@@ -1,0 +1,77 @@
+"""How a sink is, as its process says: a record for metrics, and a file for `deathless sinks`.
+
+    <shard directory>/sinks/<name>.json     the last status of the process at work, whichever replica it is beside
+
+Guarantees: a reader of the file sees a whole record. Does not: decide anything; be certain to be new, so it names when
+it was written. Imports codec and the shell's disk.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.codec.untrusted import read_json
+from deathless.shell.disk.small_files import read_small
+
+FOLDER: Final = "sinks"  # in a shard's directory
+STATUS_BYTES_MAX: Final = 1 << 16
+PROBLEM_MAX: Final = 2000  # characters
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One sink of one shard, at one moment."""
+
+    sink: str
+    topic: str
+    state: str  # of machine.State, lower-case; held: beside a primary that may not reach the outside yet
+    replica: str = ""  # beside which it runs
+    epoch: int = 0
+    source: str = ""  # whose rows: service id and incarnation, as the topic's folder is named; empty: none yet
+    position: int = 0  # the first that is not stored; 0: not known
+    next: int = 0  # behind the topic's last row
+    oldest_us: int = 0  # logical time of the first row that is not stored; 0: there is none
+    hold: int = 0  # position from which the sink keeps rows; 0: it keeps none
+    hold_dropped: bool = False  # it let go of rows that it has not stored: there were too many
+    held_bytes: int = 0  # of files with rows that it keeps, or would keep
+    rows: int = 0  # stored since its process began
+    blocks: int = 0  # likewise
+    errors: int = 0  # attempts that failed, likewise
+    code: str = ""  # of the error that keeps it from storing; empty: all is well
+    problem: str = ""  # that error, with its remedy
+    at_us: int = 0  # when this was said
+
+    @property
+    def lag(self) -> int:
+        """Positions that are not stored; 0 where that is not known."""
+        return max(self.next - self.position, 0) if self.position else 0
+
+    @property
+    def lag_s(self) -> float:
+        """Age of the first row that is not stored, when this was said."""
+        return max(self.at_us - self.oldest_us, 0) / 1e6 if self.oldest_us else 0.0
+
+
+def status_path(directory: str, sink: str) -> Path:
+    """Give where a sink of a shard keeps its status."""
+    return Path(directory) / FOLDER / f"{sink}.json"
+
+
+def write_status(directory: str, status: SinkStatus) -> None:
+    """Put a status in the place of the one before. Raises: OSError."""
+    path = status_path(directory, status.sink)
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(msgspec.json.encode(status))
+    temporary.replace(path)
+
+
+def read_status(directory: str, sink: str) -> SinkStatus | None:
+    """Read what a sink said last; None: nothing that can be read. Raises: OSError but for a file that is missing."""
+    try:
+        return read_json(read_small(status_path(directory, sink), STATUS_BYTES_MAX), SinkStatus)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
