@@ -152,6 +152,7 @@ class FrameRunner:
             run_s,
             done.unknown,
             killers,
+            done.inputs,
         )
 
     def _reserve(self, runs: Runs) -> bool:

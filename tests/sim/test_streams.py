@@ -1,0 +1,74 @@
+"""Sources send streams into clusters under faults, and fail themselves: each id's effect exactly once, in order.
+
+`DEATHLESS_SIM_SEEDS` and `DEATHLESS_SIM_FROM` choose how many and which.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from deathless.base.safeguards import ALL_SAFEGUARDS
+from deathless.codec.streams.records import OnRefusal
+from deathless.simulation.nodes.cluster import draw_setup
+from deathless.simulation.runs.run import Options
+from deathless.simulation.runs.streams import StreamCluster, run_streams
+from deathless.simulation.workload.inputs import ITEMS_MAX, draw_streams
+from deathless.simulation.world.scheduler import draw
+
+FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
+COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40")) // 4
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_streams_under_faults_lose_and_double_nothing(seed: int) -> None:
+    result = run_streams(seed)
+    assert result.good, "\n".join(map(str, result.violations[:5]))
+
+
+@pytest.mark.parametrize("seed", [62, 101])
+def test_what_a_refused_input_said_of_its_source_holds_when_it_is_passed_over(seed: int) -> None:
+    result = run_streams(seed)
+    assert result.good, "\n".join(map(str, result.violations[:5]))
+
+
+@pytest.mark.parametrize(
+    ("safeguard", "seed", "text"),
+    [
+        ("admit_by_id", 2, "had its effect"),
+        ("welcome_confirmed", 0, "is lost"),
+        ("remember_end", 1, "end 6 had its effect 2 times"),
+    ],
+)
+def test_a_safeguard_of_streams_that_is_off_shows(safeguard: str, seed: int, text: str) -> None:
+    result = run_streams(seed, Options(safeguards=replace(ALL_SAFEGUARDS, **{safeguard: False})))
+    assert any(each.checker == "inputs" and text in each.text for each in result.violations), result.violations[:5]
+    sound = run_streams(seed)
+    assert sound.good, "\n".join(map(str, sound.violations[:5]))
+
+
+def test_sources_take_streams_from_each_other_and_let_go() -> None:
+    cluster = StreamCluster(1, draw_setup(1, replicas=3))
+    try:
+        cluster.start()
+        assert cluster.run_until(lambda: cluster.served, 12_000_000)
+        assert sum(source.fenced for source in cluster.sources.values())
+    finally:
+        cluster.close()
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    assert run_streams(3).trace_hash == run_streams(3).trace_hash
+
+
+def test_streams_hold_gaps_marks_ends_notes_and_inputs_that_are_refused() -> None:
+    held = [stream for seed in range(60) for stream in draw_streams(draw(seed, "streams"))]
+    items = [item for stream in held for item in stream.items]
+    assert {stream.on_refusal for stream in held} == set(OnRefusal)
+    assert {len(stream.items) < ITEMS_MAX for stream in held} == {True}
+    assert {item.end for item in items} == {bool(item.key) for item in items} == {True, False}
+    assert {item.refused for item in items} == {bool(item.note) for item in items} == {True, False}
+    numbers = [item.number for item in held[0].items if not item.end]
+    assert numbers == sorted(set(numbers))
