@@ -9,13 +9,16 @@ import os
 from dataclasses import replace
 
 import pytest
+from tests.sim.stage import keep_apart, leads_after, primary_of
 
-from deathless.base.safeguards import ALL_SAFEGUARDS
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.streams.records import OnRefusal
-from deathless.simulation.nodes.cluster import draw_setup
-from deathless.simulation.runs.run import Options
-from deathless.simulation.runs.streams import StreamCluster, run_streams
+from deathless.simulation.checkers import Violation
+from deathless.simulation.nodes.cluster import Setup, draw_setup
+from deathless.simulation.runs.run import Options, finish
+from deathless.simulation.runs.streams import StreamCluster, judge_streams, run_streams
 from deathless.simulation.workload.inputs import ITEMS_MAX, draw_streams
+from deathless.simulation.world.network import NetworkProfile
 from deathless.simulation.world.scheduler import draw
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
@@ -38,7 +41,6 @@ def test_what_a_refused_input_said_of_its_source_holds_when_it_is_passed_over(se
     ("safeguard", "seed", "text"),
     [
         ("admit_by_id", 2, "had its effect"),
-        ("welcome_confirmed", 0, "is lost"),
         ("remember_end", 1, "end 6 had its effect 2 times"),
     ],
 )
@@ -47,6 +49,37 @@ def test_a_safeguard_of_streams_that_is_off_shows(safeguard: str, seed: int, tex
     assert any(each.checker == "inputs" and text in each.text for each in result.violations), result.violations[:5]
     sound = run_streams(seed)
     assert sound.good, "\n".join(map(str, sound.violations[:5]))
+
+
+def resumed_at_a_primary_that_was_deposed(safeguards: Safeguards) -> list[Violation]:
+    """A source goes on at a primary that does not know of its successor, and whose proofs get no answer."""
+    quiet = NetworkProfile(spike_share=0.0, split_share=0.0)
+    cluster = StreamCluster(4, Setup(replicas=3, fence="etcd", network=quiet, safeguards=safeguards))
+    del cluster.sources["s1"]
+    source = cluster.sources["s0"]
+    cluster.start()
+    assert cluster.run_until(lambda: source.sends and cluster.maybe_primary() is not None, 4_000_000)
+    deposed, epoch = primary_of(cluster), cluster.last_epoch
+    deposed.set_lock_reachable(False)
+    source.process.freeze()
+    heal = keep_apart(cluster, deposed)
+    assert cluster.run_until(leads_after(cluster, epoch), 6_000_000)
+    source.process.thaw()
+    cluster.run_for(60_000)  # it sends more, which is durable there, and in no log that counts
+    source.reconnect(f"{deposed.name}:1")
+    cluster.run_for(100_000)
+    deposed.set_lock_reachable(True)
+    heal()
+    found = finish(cluster, cluster.scheduler.now_us)
+    found += judge_streams(cluster)
+    cluster.close()
+    return found
+
+
+def test_who_is_welcomed_before_all_is_confirmed_loses_what_a_deposed_primary_took_in() -> None:
+    assert resumed_at_a_primary_that_was_deposed(ALL_SAFEGUARDS) == []
+    found = resumed_at_a_primary_that_was_deposed(replace(ALL_SAFEGUARDS, welcome_confirmed=False))
+    assert any(each.checker == "inputs" and "is lost" in each.text for each in found), found
 
 
 def test_sources_take_streams_from_each_other_and_let_go() -> None:

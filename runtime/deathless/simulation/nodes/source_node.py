@@ -67,6 +67,17 @@ class SourceNode:
         """All that it reads is committed, as far as it was told."""
         return len(self.finished) == len(self._streams)
 
+    @property
+    def sends(self) -> bool:
+        """Has it sent what is not committed?"""
+        return any(map(len, self._senders.values()))
+
+    def reconnect(self, address: str) -> None:
+        """Its connection breaks, and it asks here next."""
+        self._hint = address
+        for end in self._beside.network.open_connections(self.name):
+            self._beside.network.reset(end)
+
     def start(self) -> None:
         """Begin, or begin anew: nothing is known."""
         if not self.process.alive:
