@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from tests.sim.stage import keep_apart, leads_after, primary_of
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.messages import decode
 from deathless.codec.streams.records import OnRefusal
 from deathless.simulation.checkers import Violation
 from deathless.simulation.nodes.cluster import Setup, draw_setup
 from deathless.simulation.runs.run import Options, finish
 from deathless.simulation.runs.streams import StreamCluster, judge_streams, run_streams
 from deathless.simulation.workload.inputs import ITEMS_MAX, draw_streams
+from deathless.simulation.workload.lab import HOOKS, Cell, tag_of
 from deathless.simulation.world.network import NetworkProfile
 from deathless.simulation.world.scheduler import draw
 
@@ -80,6 +83,30 @@ def test_who_is_welcomed_before_all_is_confirmed_loses_what_a_deposed_primary_to
     assert resumed_at_a_primary_that_was_deposed(ALL_SAFEGUARDS) == []
     found = resumed_at_a_primary_that_was_deposed(replace(ALL_SAFEGUARDS, welcome_confirmed=False))
     assert any(each.checker == "inputs" and "is lost" in each.text for each in found), found
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_inputs_that_end_their_process_are_parked_where_they_stand_and_nothing_behind_them_is_lost(seed: int) -> None:
+    cluster = StreamCluster(seed, Setup(replicas=3))
+    inputs = [item for held in cluster.streams for item in held.items if item.key and not item.end and not item.refused]
+    behind_a_gap = [b.tag for a, b in pairwise(inputs) if b.number > a.number + 1]
+    killers = frozenset([*behind_a_gap[3:4], inputs[-1].tag])
+
+    def hook(tag: str, _cell: Cell) -> None:
+        current = cluster.scheduler.current
+        if tag in killers and current is not None:
+            current.kill()
+
+    HOOKS.on_turn = hook
+    cluster.start()
+    assert cluster.run_until(lambda: cluster.served, 40_000_000)
+    HOOKS.reset()
+    assert finish(cluster, cluster.scheduler.now_us) == []
+    assert judge_streams(cluster, killers) == []
+    primary = primary_of(cluster).worker_node
+    assert primary is not None
+    assert {tag_of(decode(each.message).args) for each in primary.running.shard.parked} == killers
+    cluster.close()
 
 
 def test_sources_take_streams_from_each_other_and_let_go() -> None:

@@ -58,7 +58,6 @@ from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER_BYTES, PARKED_HEADER, Kind, encode_parked, encode_register
 from deathless.codec.peer_messages import Crowd
 from deathless.codec.refusals import RegistrationRefused
-from deathless.codec.streams.records import END_SEQ
 from deathless.codec.wire import (
     Batch,
     BatchRefused,
@@ -73,7 +72,7 @@ from deathless.core.events import Conn, RunResult
 from deathless.core.primary.overload import HeldBack, nobody
 from deathless.core.primary.session_owners import SessionOwners, Standing
 from deathless.core.tables.sessions import Session, SessionTable
-from deathless.core.tables.stream_table import StreamTable
+from deathless.core.tables.stream_table import StreamTable, gap_before, part_of
 
 SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
 OVERLOADED_RETRY_MS: Final = 20  # told to whom a queue of ours refuses
@@ -634,11 +633,10 @@ class Admission:
             at = end
 
     def _part(self, run: Run, at: int, count: int) -> Run:
-        """Give a part of a run. What that of a stream follows is the part before it (core.tables.stream_table)."""
-        session, first, acked, _ = run
-        if at and session in self._sessions.streams:
-            acked = first + at - 1
-        return Run(session, first + at, acked, count)
+        """Give a part of a run."""
+        if run.session in self._sessions.streams:
+            return part_of(run, at, count)
+        return Run(run.session, run.first_seq + at, run.acked, count)
 
     def _split(self, at: int) -> None:
         """Cut the oldest pending run in two, the first with `at` messages."""
@@ -664,10 +662,10 @@ class Admission:
 
     def _park(self, run: Run, messages: Sequence[bytes]) -> None:
         """Put a run back at the front, each killer in it as a PARKED record that carries it unrun (I11)."""
-        session, first, acked, count = run
+        session, first, _, count = run
         parts: list[tuple[Run, Sequence[bytes], int]] = []
-        if session in self._sessions.streams and acked + 1 < first < END_SEQ:
-            parts.append((Run(session, first, acked, 0), (), 0))  # a record does not say what it follows
+        if session in self._sessions.streams and (gap := gap_before(run)) is not None:
+            parts.append((gap, (), 0))
         at = 0
         for end in range(count + 1):
             if end < count and not self._parks(session, first + end):

@@ -695,6 +695,11 @@ class Replica:
                 if not self.tables.holds(seq):
                     del self.deaths[(session_id, seq)]
                 continue
+            stream = self._sessions.streams.get(session_id)
+            if stream is not None:
+                if stream.passed(seq):
+                    del self.deaths[(session_id, seq)]
+                continue
             session = self._sessions.get(session_id)
             if session is None or seq < session.next_seq:
                 del self.deaths[(session_id, seq)]

@@ -62,6 +62,13 @@ class Stream:
             return run.first_seq - END_SEQ == self.next_seq
         return run.first_seq == self.next_seq or run.acked + 1 == self.next_seq <= run.first_seq
 
+    def passed(self, seq: int) -> bool:
+        """Was this id, or this end, taken in?"""
+        if seq >= END_SEQ:
+            place = seq - END_SEQ
+            return place < self.next_seq or (place == self.next_seq and self.ended)
+        return seq < self.next_seq
+
 
 class StreamTable:
     """All streams of one shard."""
@@ -239,6 +246,22 @@ class StreamTable:
             assert stream.session == session > 0
             assert FIRST_SEQ <= stream.next_seq < END_SEQ
         assert self._bytes == sum(map(_weight, self._refused))
+
+
+def part_of(run: Run, at: int, count: int) -> Run:
+    """Give a part of a run of a stream, from index `at` on: what it follows is the part before it."""
+    first = run.first_seq + at
+    return Run(run.session, first, first - 1 if at else run.acked, count)
+
+
+def gap_before(run: Run) -> Run | None:
+    """Give the run of no message that a PARKED record of a run's first input needs before it; None: it needs none.
+
+    The record does not say what it follows, so it follows only what is next.
+    """
+    if run.acked + 1 < run.first_seq < END_SEQ:
+        return Run(run.session, run.first_seq, run.acked, 0)
+    return None
 
 
 def _weight(record: RefusedRecord) -> int:

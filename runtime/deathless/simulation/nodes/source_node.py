@@ -137,7 +137,8 @@ class SourceNode:
         """Take a packet; False ends the connection."""
         match kind:
             case Type.WELCOME | Type.ROLE:
-                told = decode_struct(Welcome if kind == Type.WELCOME else Role, body)
+                told: Welcome | Role
+                told = decode_struct(Welcome, body) if kind == Type.WELCOME else decode_struct(Role, body)
                 if told.role != "primary":
                     self._hint = told.primary
                     return False

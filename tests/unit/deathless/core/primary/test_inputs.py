@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
-from tests.unit.deathless.core.messaging_world import TOOL, Place
+from tests.unit.deathless.core.messaging_world import TOOL, Place, Scripted
 from tests.unit.deathless.core.primary_world import SMALL, batch
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import RETRY_INPUT, SKIP_INPUT, Order, Outputs, Target
+from deathless.codec.peer_messages import RETRY_INPUT, SELF_SESSION, SKIP_INPUT, Order, Outputs, Target
 from deathless.codec.streams.packets import StreamBatch, StreamCommit, StreamHello, StreamRefused, StreamWelcome
 from deathless.codec.streams.records import END_SEQ, OnRefusal, StreamKey, encode_input, encode_mark, seq_of
 from deathless.codec.wire import Type, decode_struct, error_reply
@@ -26,6 +26,25 @@ KEY = StreamKey("flights", 7)
 WORDS = {Type.STREAM_WELCOME: "welcome", Type.STREAM_REFUSED: "refused", Type.STREAM_COMMIT: "commit"}
 
 
+class Refusing(Scripted):
+    """Turns of a stream's inputs are refused where their arguments end with `bad`."""
+
+    def execute_peer(
+        self,
+        peer: Target,
+        first_seq: int,
+        first_lsn: int,
+        now_us: int,
+        messages: Sequence[bytes],
+        session: int = SELF_SESSION,
+    ) -> list[int]:
+        if messages[0].endswith(b"bad"):
+            refused = (first_lsn, peer, error_reply("DL3014", "ValueError", "no"))
+            self.give = Outputs([], [], [], [], refused=[refused])
+            return [1]
+        return super().execute_peer(peer, first_seq, first_lsn, now_us, messages, session)
+
+
 class Stage(Place):
     """A place to which sources send; inputs whose arguments begin with `bad` are refused."""
 
@@ -35,26 +54,16 @@ class Stage(Place):
         safeguards: Safeguards = ALL_SAFEGUARDS,
         deaths: dict[tuple[int, int], int] | None = None,
     ) -> None:
-        super().__init__(limits, safeguards, deaths)
+        super().__init__(limits, safeguards, deaths, Refusing())
         self.looked = len(self.sent)
-        execute_peer = self.script.execute_peer
 
-        def refusing(
-            peer: Target, first_seq: int, lsn: int, now_us: int, some: Sequence[bytes], session: int = 0
-        ) -> list[int]:
-            if some[0].endswith(b"bad"):
-                refused = (lsn, peer, error_reply("DL3014", "ValueError", "no"))
-                self.script.give = Outputs([], [], [], [], refused=[refused])
-                return [1]
-            return execute_peer(peer, first_seq, lsn, now_us, some, session)
+    def hello(
+        self, nonce: bytes = A, conn: ev.Conn = GATE, on_refusal: OnRefusal = OnRefusal.STOP, *, resume: bool = False
+    ) -> None:
+        self.tell(ev.StreamHelloReceived(conn, StreamHello(*KEY, nonce, resume, on_refusal)))
 
-        self.script.execute_peer = refusing  # type: ignore[method-assign]  # one test world's own turns
-
-    def hello(self, nonce: bytes = A, conn: ev.Conn = GATE, *, resume: bool = False, **more: OnRefusal) -> None:
-        self.tell(ev.StreamHelloReceived(conn, StreamHello(*KEY, nonce, resume=resume, **more)))
-
-    def open(self, nonce: bytes = A, conn: ev.Conn = GATE, **more: OnRefusal) -> StreamWelcome:
-        self.hello(nonce, conn, **more)
+    def open(self, nonce: bytes = A, conn: ev.Conn = GATE, on_refusal: OnRefusal = OnRefusal.STOP) -> StreamWelcome:
+        self.hello(nonce, conn, on_refusal)
         self.settle()
         [*_, welcome] = [decode_struct(StreamWelcome, b) for _, k, b in self.sent if k == Type.STREAM_WELCOME]
         self.looked = len(self.sent)

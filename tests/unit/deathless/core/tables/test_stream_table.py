@@ -53,6 +53,15 @@ def test_a_run_follows_what_was_taken_in_or_changes_nothing(run: Run, follows: b
     assert stream.follows(run) is follows
 
 
+def test_what_was_taken_in_has_passed_and_an_end_once_it_has_come() -> None:
+    table, stream = opened()
+    table.accept(stream, 3, b"", mark=False)
+    assert (stream.passed(3), stream.passed(4), stream.passed(END_SEQ + 3)) == (True, False, True)
+    assert not stream.passed(END_SEQ + 4)
+    table.end(stream)
+    assert stream.passed(END_SEQ + 4)
+
+
 def test_a_message_begins_an_ended_stream_again_and_a_mark_does_not() -> None:
     table, stream = opened()
     table.end(stream)
