@@ -94,6 +94,7 @@ ELSEWHERE: dict[str, str] = {
     "codec/messaging_sections.py::Reader._read_unknown": CHECKED,
     "codec/messaging_sections.py::_read_blobs": CHECKED,
     "codec/nesting.py::<module>": GUARD,
+    "codec/streams/sections.py::_read": CHECKED,
     "codec/untrusted.py::JsonReader.__init__": GUARD,
     "codec/untrusted.py::MsgpackReader.__init__": GUARD,
     "codec/untrusted.py::read_json": GUARD,

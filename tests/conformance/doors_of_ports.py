@@ -20,6 +20,7 @@ from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.codec import peer_messages, wire
 from deathless.codec.frames import Frame
 from deathless.codec.peer_messages import PeerHello, Reference, decode_body, encode_body
+from deathless.codec.streams.packets import StreamCommit, StreamRefused, StreamWelcome
 from deathless.codec.wire import Admin, CheckpointMade, Follow, Hello, PacketReader, PeerIntroduction, Type
 from deathless.core.supervisor.detection import Report
 from deathless.shell.ingress import operators as ingress_operators
@@ -87,11 +88,13 @@ PACKETS: dict[Type, bytes] = {
     Type.ATTACH: body("attach"),
     Type.APPLIED: body("applied"),
     Type.REGISTER: body("register"),
+    Type.STREAM_BATCH: body("stream_batch"),
 }
 STRUCTS: dict[Type, bytes] = {
     Type.FOLLOW: body("follow"),
     Type.ADMIN: body("admin"),
     Type.CHECKPOINT: body("checkpoint"),
+    Type.STREAM_HELLO: body("stream_hello"),
 }
 PORTS = [
     *(
@@ -146,6 +149,9 @@ PORTS = [
             (PeerIntroduction, body("peer_hello")),
             (wire.PeerWelcome, body("peer_welcome")),
             (wire.Challenge, body("challenge")),
+            (StreamWelcome, body("stream_welcome")),
+            (StreamRefused, body("stream_refused")),
+            (StreamCommit, body("stream_commit")),
             (CheckpointMade, body("checkpoint")),
         )
     ),

@@ -100,6 +100,9 @@ class Safeguards:
     send_confirmed_only: bool = True  # a message leaves the outbox only once its turn's frame is confirmed
     fence_peer_connections: bool = True  # a peer's older connections end before the newest is told from where to send
     peer_history: bool = True  # two services compare what one has sent to the other before more is sent
+    admit_by_id: bool = True  # of a stream what follows by its source's ids is admitted, not whatever comes next
+    welcome_confirmed: bool = True  # who opens a stream is told how far it is once that is confirmed
+    remember_end: bool = True  # an end of a stream behind which nothing came is not taken in again
     log_attempt_first: bool = True  # an at-most-once activity begins once its attempt is logged and confirmed
     wait_for_once: bool = True  # a planned hand-over waits for activities that must run at most once
 

@@ -1,7 +1,8 @@
 """Checkpoints: all of a shard at one (lsn, chain hash), as a file of checked sections (format version 2).
 
     file     = file header, HEAD, STATE*, SESSIONS*, REPLIES*, KEYS*, PARKED*,
-               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, UNKNOWN*, UNDELIVERED*, HISTORIES*, END
+               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, UNKNOWN*, UNDELIVERED*, HISTORIES*,
+               STREAMS*, REFUSED*, END
                all integers little-endian
 
     file header, 16 bytes                        section header, 32 bytes
@@ -22,6 +23,7 @@
     PARKED    count x (u64 lsn, u64 session, u64 seq, u32 length, u32 0), messages
     INVOCATIONS, OUTBOX, PEERS, RESULTS, UNKNOWN, UNDELIVERED, HISTORIES   see `messaging_sections`
     GONE, CHANGED   see `checkpoint_ahead`; in files whose state was written ahead
+    STREAMS, REFUSED   see `streams.sections`; in files of services that have streams
     END       16 byte state digest, 16 byte file digest
 
 Types never fall along the file and nothing follows END. An unknown section is skipped, or, when critical, refused.
@@ -57,6 +59,7 @@ from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnatio
 from deathless.codec import messaging_sections
 from deathless.codec.sections import GROUP_BYTES, Section, spans, split
 from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
+from deathless.codec.streams import sections as stream_sections
 from deathless.codec.untrusted import read_msgpack
 
 MAGIC: Final = b"DLC1"
@@ -205,10 +208,11 @@ def _payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
     for count, payload in groups(snapshot.state):
         yield Section.STATE, count, payload
     yield from payloads_behind_state(snapshot)
+    yield from stream_sections.payloads(snapshot)
 
 
 def payloads_behind_state(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
-    """Give (type, count, payload) of every section from SESSIONS on but END, in the order of the file."""
+    """Give (type, count, payload) of the sections from SESSIONS to HISTORIES, in the order of the file."""
     columns = (
         (Section.SESSIONS, _session_sections(snapshot.sessions)),
         (Section.REPLIES, _reply_sections(snapshot.sessions)),
@@ -420,7 +424,7 @@ def _read_parked(section: Cut, parked: list[ParkedRecord]) -> None:
     )
 
 
-def _read_messaging(section: Cut, reader: messaging_sections.Reader) -> None:
+def _read_messaging(section: Cut, reader: messaging_sections.Reader | stream_sections.Reader) -> None:
     try:
         reader.read(section.kind, section.count, section.payload)
     except ValueError as error:  # also a name that is no UTF-8
@@ -469,6 +473,7 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
     parked: list[ParkedRecord] = []
     digests: list[bytes] = []
     messaging = messaging_sections.Reader(loader)
+    streams = stream_sections.Reader()
     last: bytes | None = None
     changed: dict[bytes, bytes] = {}
     last_changed: bytes | None = None
@@ -488,6 +493,8 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
                 _read_keys(section, keys)
             case Section.PARKED:
                 _read_parked(section, parked)
+            case Section.STREAMS | Section.REFUSED:
+                _read_messaging(section, streams)
             case _:
                 _read_messaging(section, messaging)
     if changed:
@@ -519,6 +526,8 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
         results=messaging.results,
         unknown=messaging.unknown,
         undelivered=messaging.undelivered,
+        streams=streams.streams,
+        refused=streams.refused,
         generation=head.of_generation(),
         state_digest=digests[0],
     )

@@ -43,6 +43,7 @@ from deathless.codec.checkpoint import (
 )
 from deathless.codec.sections import Section
 from deathless.codec.snapshot import Begun, Head, Since, Snapshot
+from deathless.codec.streams.sections import payloads as stream_payloads
 from deathless.codec.untrusted import read_msgpack
 
 HEAD_BYTES: Final = 2048
@@ -168,7 +169,7 @@ def _file_hash(read: Read, begun: Begun, head: bytes) -> hashlib.blake2b:
 def _behind(snapshot: Snapshot, since: Since, file_hash: hashlib.blake2b) -> Iterator[bytes]:
     state_hash = hashlib.blake2b(since.begun.digest, digest_size=16)
     overlaid, index = False, since.begun.sections
-    for kind, count, payload in chain(payloads_behind_state(snapshot), _overlay(since)):
+    for kind, count, payload in chain(payloads_behind_state(snapshot), _overlay(since), stream_payloads(snapshot)):
         header = section_header(kind, index, count, payload, 0 if kind in PASSED_OVER else CRITICAL)
         index += 1
         file_hash.update(header)

@@ -43,6 +43,7 @@ class Kind(enum.IntEnum):
     REQUEST = 3  # of a peer: a request whose RESPONSE an invocation waits for
     RESPONSE = 4  # of a peer: the reply to a REQUEST of ours
     CANCEL = 5  # of a peer: nobody waits for the REQUEST any more
+    MARK = 6  # of a stream: an id without a message; runs nothing. Arguments: a note, which may be empty
     TIME = 16  # body: u64 time, u64 elapsed, u64 age, u64 wall clock, microseconds; of version 1: u64 time alone
     REGISTER = 17  # body: 16 bytes drawn by the client; its session id is this message's lsn
     PARKED = 18  # body: u64 session, u64 seq, then the message that was set aside, verbatim and unrun (I11)
@@ -54,6 +55,7 @@ class Kind(enum.IntEnum):
     ADOPT = 24  # an operator adopts a peer that was created anew
     ORDER = 25  # an operator's command for an invocation
     UPGRADED = 26  # body: codec.generations. What follows is of other code; nobody runs across it (design 0026)
+    STREAM = 27  # body: codec.streams.records. Who owns a stream; the first one's lsn is the stream's session
 
 
 RECORDS_WITH_TURNS = frozenset({Kind.PARKED, Kind.OUTCOME, Kind.ADOPT, Kind.ORDER})

@@ -34,6 +34,9 @@ class Target(NamedTuple):
 SELF: Final = Target("", 0)
 """The target of messages to the own service."""
 
+STREAM_PREFIX: Final = ":"
+"""Begins the name by which turns know a stream, so that it is no service's."""
+
 SELF_SESSION: Final = 2**63
 """Session of the runs that come from our own outbox; ids of registered sessions are lsns, far below."""
 
@@ -167,7 +170,8 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     recorded error, its last turn stands. `resume`: what it waits for (a promise) is completed with `value`. RETRY: not
     an invocation, but the message that the PARKED record at lsn `invocation` set aside is run as a new one (I11).
     SETTLE: an operator has seen to the activity `operation` whose outcome nobody knows, so it is listed no more (I7).
-    REDELIVER, DISCARD: not an invocation, but the message of this id that a driver gave up.
+    REDELIVER, DISCARD: not an invocation, but the message of this id that a driver gave up. RETRY_INPUT, SKIP_INPUT:
+    not an invocation, but the stream of this session; `operation` is the seq of the input at which it stands.
     """
 
     command: str
@@ -187,6 +191,12 @@ REDELIVER: Final = "redeliver"
 
 DISCARD: Final = "discard"
 """The command of an ORDER that takes such a message off the list."""
+
+RETRY_INPUT: Final = "retry-input"
+"""The command of an ORDER by which a stream goes on with the input at which it stands; `invocation` is its session."""
+
+SKIP_INPUT: Final = "skip-input"
+"""The command of an ORDER by which a stream goes on behind that input; `operation` is the input's seq."""
 
 
 class ActivityStart(msgspec.Struct, array_like=True, frozen=True):
@@ -223,6 +233,7 @@ class Outputs(NamedTuple):
     turns: Sequence[Ran] = ()  # turns that a message of theirs or a record caused, and that it does not name itself
     spans: Sequence[Span] = ()  # what is over, of messages that carried a trace which is sampled
     unknown: Sequence[UnknownRecord] = ()  # activities of which nobody knows whether they were done
+    refused: Sequence[tuple[int, Target, bytes]] = ()  # (lsn, stream, error reply) of inputs that handlers refused
 
 
 class InvocationView(msgspec.Struct, frozen=True):

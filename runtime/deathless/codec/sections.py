@@ -37,6 +37,8 @@ class Section(enum.IntEnum):
     HISTORIES = 23  # not critical: a reader that does not know them compares no histories
     GONE = 24  # keys of STATE that are no more
     CHANGED = 25  # entries that are new, or other ones than in STATE
+    STREAMS = 26  # this and the next: codec.streams.sections, in files of services that have streams
+    REFUSED = 27
     END = 255
 
 

@@ -112,6 +112,33 @@ class UndeliveredRecord(msgspec.Struct, frozen=True, gc=False):
     message: bytes  # as it was sent
 
 
+class RefusedRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An input that its handler refused."""
+
+    lsn: int  # of the message; of one that was refused late, of the message that began the invocation
+    session: int
+    seq: int  # 0: it was refused after turns of it stood, so it can't be run again
+    at_us: int  # logical time
+    code: str  # of the error
+    why: str
+    message: bytes = b""  # what can be run again; empty: nothing is kept
+
+
+class StreamRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One stream, as a checkpoint keeps it."""
+
+    source: str
+    stream: int
+    session: int
+    next_seq: int
+    ended: bool
+    note: bytes
+    nonce: bytes
+    on_refusal: str  # codec.streams.records.OnRefusal
+    refused: int  # inputs, in all
+    stopped: RefusedRecord | None = None  # the input at which it stands
+
+
 class Head(msgspec.Struct, array_like=True, frozen=True):
     """Payload of HEAD: whose checkpoint this is and where on the chain it stands."""
 
@@ -191,6 +218,8 @@ class Snapshot:
     results: list[ResultRecord] = field(default_factory=list)  # the oldest first
     unknown: list[UnknownRecord] = field(default_factory=list)  # the oldest first
     undelivered: list[UndeliveredRecord] = field(default_factory=list)  # the oldest first
+    streams: list[StreamRecord] = field(default_factory=list)  # by session, ascending
+    refused: list[RefusedRecord] = field(default_factory=list)  # the oldest first
     generation: Generation = FIRST
     state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
     since: Since | None = None  # `state` was written ahead but for this; None: it was not

@@ -87,6 +87,11 @@ class Type(enum.IntEnum):
     PEER_WELCOME = 81
     PEER_REFUSED = 82
     PEER_COMMIT = 83
+    STREAM_HELLO = 84  # these five: codec.streams.packets
+    STREAM_WELCOME = 85
+    STREAM_REFUSED = 86
+    STREAM_BATCH = 87
+    STREAM_COMMIT = 88
 
 
 class Status(enum.IntEnum):

@@ -15,6 +15,8 @@ from deathless.base.times import Times
 from deathless.codec.frames import Frame, Position, Run
 from deathless.codec.peer_messages import ActivityStart, Adopt, Order, Reference, Target
 from deathless.codec.snapshot import UnknownRecord
+from deathless.codec.streams.packets import StreamBatch, StreamHello
+from deathless.codec.streams.records import InputResult
 from deathless.codec.traces import Span
 from deathless.codec.wire import Batch, Follow, Following, Handover, Hello, PeerIntroduction
 
@@ -122,6 +124,20 @@ class BuffersDrained(msgspec.Struct, frozen=True):
     """All sockets that were readable have been read: time to form a frame (group commit without a timer)."""
 
 
+class StreamHelloReceived(msgspec.Struct, frozen=True):
+    """A source wants to own a stream."""
+
+    conn: Conn
+    hello: StreamHello
+
+
+class StreamBatchReceived(msgspec.Struct, frozen=True):
+    """A source sends input of a stream."""
+
+    conn: Conn
+    batch: StreamBatch
+
+
 class FrameSynced(msgspec.Struct, frozen=True):
     """The messages ran and the frame is durable, at `offset` of the file `roll` of our epoch."""
 
@@ -140,6 +156,7 @@ class FrameSynced(msgspec.Struct, frozen=True):
     run_s: float = 0.0  # what running its messages took
     unknown: Sequence[UnknownRecord] = ()  # activities of which nobody knows whether they were done
     killers: Sequence[bytes] = ()  # handlers of what was parked in it, because a copy of the process died of it
+    inputs: Sequence[InputResult] = ()  # what its runs of streams came to
 
 
 class PeerReady(msgspec.Struct, frozen=True):
@@ -420,10 +437,22 @@ OfClient = (
     | AttachReceived
     | PeerHelloReceived
     | OrderReceived
+    | StreamHelloReceived
+    | StreamBatchReceived
 )
 """What comes from clients, and from others that take us for the primary."""
 
-OfMessaging = PeerReady | PeerCommitted | PeerLost | ActivityEnded | AttachReceived | PeerHelloReceived | OrderReceived
+OfMessaging = (
+    PeerReady
+    | PeerCommitted
+    | PeerLost
+    | ActivityEnded
+    | AttachReceived
+    | PeerHelloReceived
+    | OrderReceived
+    | StreamHelloReceived
+    | StreamBatchReceived
+)
 """What a primary hears of its peers, its activities, and those who wait for results."""
 
 RareForPrimary = (
@@ -474,6 +503,8 @@ Event = (
     | AttachReceived
     | PeerHelloReceived
     | OrderReceived
+    | StreamHelloReceived
+    | StreamBatchReceived
     | PeerReady
     | PeerCommitted
     | PeerLost

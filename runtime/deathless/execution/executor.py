@@ -41,6 +41,7 @@ from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
     SELF_SESSION,
+    STREAM_PREFIX,
     ActivityStart,
     Attempt,
     Crowd,
@@ -524,15 +525,18 @@ class HandlerExecutor:
         """
         runs = [(Run(session, first_seq, 0, len(messages)), messages)]
         if self._open is not None:  # ready already
-            [(_, digests, _)] = self._run_all(runs, first_lsn, now_us, peer)
-            return digests
-        show = self._hide()
-        limit = depth.enter()
-        try:
-            [(_, digests, _)] = self._run_all(runs, first_lsn, now_us, peer)
-        finally:
-            depth.leave(limit)
-            show()
+            [(replies, digests, _)] = self._run_all(runs, first_lsn, now_us, peer)
+        else:
+            show = self._hide()
+            limit = depth.enter()
+            try:
+                [(replies, digests, _)] = self._run_all(runs, first_lsn, now_us, peer)
+            finally:
+                depth.leave(limit)
+                show()
+        if peer.service.startswith(STREAM_PREFIX):
+            for lsn, reply in enumerate(replies, first_lsn):
+                self._invocations.maybe_refused(peer, lsn, reply)
         return digests
 
     def moved(self, times: Times) -> None:

@@ -247,6 +247,7 @@ def _read(message: bytes) -> dict[str, object]:
     from deathless.codec.generations import decode_upgraded
     from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode, decode_time
     from deathless.codec.peer_messages import RECORD_KINDS, Reference, decode_body
+    from deathless.codec.streams.records import StreamOpened
     from deathless.codec.untrusted import read_msgpack
 
     kind, method, key, idempotency_key, body = decode(message)
@@ -271,6 +272,10 @@ def _read(message: bytes) -> dict[str, object]:
             "generation": upgraded.generation, "fromVersion": upgraded.from_version,
             "toVersion": upgraded.to_version, "code": upgraded.to_fingerprint.hex(),
         }  # fmt: skip
+    elif kind == Kind.STREAM:
+        told = msgspec.structs.asdict(decode_body(StreamOpened, body))
+    elif kind == Kind.MARK:
+        told = {"note": body.hex()}
     elif kind in (Kind.RESPONSE, Kind.CANCEL):
         told = msgspec.structs.asdict(decode_body(Reference, idempotency_key))
     else:

@@ -4,6 +4,7 @@
     client        client                       yes          yes         yes           yes             no
     client        peer (sends messages)        yes          no          no            its replicas    no
     client        tool (orders, status)        yes          no          yes           no              no
+    client        source (streams)             yes          no          no            no              no
     replication   follower                     yes          no          no            no              no
     control       supervisor                   yes          no          no            no              no
     control       tool                         yes          no          yes           no              no
@@ -67,6 +68,7 @@ ALLOWED: Final[dict[tuple[Port, str], frozenset[Caller]]] = {
     (Port.CLIENT, "client"): _CALLERS,
     (Port.CLIENT, "peer"): _REPLICAS | {Caller.NAMED_REPLICA, Caller.NEIGHBOUR},
     (Port.CLIENT, "tool"): _OPERATORS,
+    (Port.CLIENT, "source"): _REPLICAS,
     (Port.REPLICATION, "follower"): _REPLICAS,
     (Port.CONTROL, "supervisor"): _REPLICAS,
     (Port.CONTROL, "tool"): _OPERATORS,
@@ -78,6 +80,7 @@ ASKED: Final[dict[str, frozenset[Type]]] = {
     "client": frozenset({Type.PING, Type.REGISTER, Type.BATCH, Type.QUERIES, Type.ATTACH}),
     "peer": frozenset({Type.PING, Type.REGISTER, Type.BATCH, Type.QUERIES, Type.ATTACH, Type.PEER_HELLO}),
     "tool": frozenset({Type.PING, Type.ADMIN}),
+    "source": frozenset({Type.PING, Type.STREAM_HELLO, Type.STREAM_BATCH}),
     "follower": frozenset({Type.PING, Type.FOLLOW, Type.APPLIED, Type.CHECKPOINT}),
     "supervisor": frozenset({Type.PING, Type.REPORT}),
 }

@@ -72,6 +72,7 @@ from deathless.core.events import Conn, RunResult
 from deathless.core.primary.overload import HeldBack, nobody
 from deathless.core.primary.session_owners import SessionOwners, Standing
 from deathless.core.tables.sessions import Session, SessionTable
+from deathless.core.tables.stream_table import StreamTable, gap_before, part_of
 
 SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
 OVERLOADED_RETRY_MS: Final = 20  # told to whom a queue of ours refuses
@@ -283,6 +284,15 @@ class Admission:
         unconfirmed.clear()
         return None
 
+    def why_refused(self, count: int, size: int) -> tuple[DeathlessError, int] | None:
+        """Say which maximum so many messages of a stream would pass, with the milliseconds to wait, as for a client."""
+        return self._no_room(count, size, client=True)
+
+    def admit_input(self, run: Run, messages: Sequence[bytes]) -> None:
+        """Queue messages of a stream that core.primary.inputs has admitted."""
+        for part in self._cut(run, messages, self._piece_max(peer=False)):
+            self._enqueue(*part)
+
     def peer_stands(self, session_id: int) -> tuple[int, bytes]:
         """Give the first position of a peer that is not confirmed, and the history before it."""
         session = self._sessions.get(session_id)
@@ -327,6 +337,11 @@ class Admission:
                 self._registering[logged] = under_way._replace(binds=False)
 
     # ---- out -------------------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> StreamTable:
+        """Give the shard's streams."""
+        return self._sessions.streams
 
     @property
     def waiting(self) -> bool:
@@ -520,17 +535,8 @@ class Admission:
         """The named maximum that this run would pass, with the milliseconds to wait (I10)."""
         limits = self._limits
         acked = max(session.acked, min(run.acked, session.next_seq - 1))
-        if self.full:
-            return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
-        if not session.peer and (why := why_no_room(limits, self._outbox_bytes(), self._outbox_memory())):
-            return OutboxFull(why), OUTBOX_RETRY_MS
-        if not session.peer and (why := self.held_back.why_clients()):
-            return Overloaded(why), OUTBOX_RETRY_MS
-        # With nothing pending one batch fits, however large: or it would be refused for ever.
-        if self._pending and self._pending_messages + run.count > limits.pending_messages_max:
-            return Overloaded(f"pending messages at {limits.pending_messages_max}"), OVERLOADED_RETRY_MS
-        if self._pending and self._pending_bytes + size > limits.pending_bytes_max:
-            return Overloaded(f"pending bytes at {limits.pending_bytes_max}"), OVERLOADED_RETRY_MS
+        if (refusal := self._no_room(run.count, size, client=not session.peer)) is not None:
+            return refusal
         if run.first_seq + run.count - 1 - acked > limits.session_window_max:
             text = f"more than {limits.session_window_max} messages without acknowledged reply"
             return Overloaded(text), WINDOW_RETRY_MS
@@ -538,6 +544,22 @@ class Admission:
             self._acknowledge(session, run.acked)  # or the refusal would keep out what ends it
             text = f"more than {limits.session_reply_bytes_max} bytes of replies are not acknowledged"
             return Overloaded(text), WINDOW_RETRY_MS
+        return None
+
+    def _no_room(self, count: int, size: int, *, client: bool) -> tuple[DeathlessError, int] | None:
+        """The part of `_refusal` that does not depend on whose the messages are; `client`: not a peer's."""
+        limits = self._limits
+        if self.full:
+            return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
+        if client and (why := why_no_room(limits, self._outbox_bytes(), self._outbox_memory())):
+            return OutboxFull(why), OUTBOX_RETRY_MS
+        if client and (why := self.held_back.why_clients()):
+            return Overloaded(why), OUTBOX_RETRY_MS
+        # With nothing pending one batch fits, however large: or it would be refused for ever.
+        if self._pending and self._pending_messages + count > limits.pending_messages_max:
+            return Overloaded(f"pending messages at {limits.pending_messages_max}"), OVERLOADED_RETRY_MS
+        if self._pending and self._pending_bytes + size > limits.pending_bytes_max:
+            return Overloaded(f"pending bytes at {limits.pending_bytes_max}"), OVERLOADED_RETRY_MS
         if self._lag() > limits.follower_lag_messages_max:
             return Overloaded(f"every follower lags by more than {limits.follower_lag_messages_max}"), WINDOW_RETRY_MS
         return None
@@ -599,7 +621,7 @@ class Admission:
 
     def _cut(self, run: Run, messages: Sequence[bytes], piece_max: int) -> Iterator[tuple[Run, Sequence[bytes], int]]:
         """Cut a run into pieces of which at least two fit a frame, but for a single large message."""
-        session, first, acked, count = run
+        count = run.count
         size_max = self._limits.frame_bytes_max // 2
         at = 0
         while at < count:
@@ -607,15 +629,21 @@ class Admission:
             while end < count and end - at < piece_max and size + len(messages[end]) <= size_max:
                 size += len(messages[end])
                 end += 1
-            yield Run(session, first + at, acked, end - at), messages[at:end], size
+            yield self._part(run, at, end - at), messages[at:end], size
             at = end
+
+    def _part(self, run: Run, at: int, count: int) -> Run:
+        """Give a part of a run."""
+        if run.session in self._sessions.streams:
+            return part_of(run, at, count)
+        return Run(run.session, run.first_seq + at, run.acked, count)
 
     def _split(self, at: int) -> None:
         """Cut the oldest pending run in two, the first with `at` messages."""
-        (session, first, acked, count), messages, size = self._pending.popleft()
+        run, messages, size = self._pending.popleft()
         head = sum(map(len, messages[:at]))
-        self._pending.appendleft((Run(session, first + at, acked, count - at), messages[at:], size - head))
-        self._pending.appendleft((Run(session, first, acked, at), messages[:at], head))
+        self._pending.appendleft((self._part(run, at, run.count - at), messages[at:], size - head))
+        self._pending.appendleft((self._part(run, 0, at), messages[:at], head))
 
     def _take_acks(self) -> Runs:
         runs: Runs = []
@@ -634,15 +662,17 @@ class Admission:
 
     def _park(self, run: Run, messages: Sequence[bytes]) -> None:
         """Put a run back at the front, each killer in it as a PARKED record that carries it unrun (I11)."""
-        session, first, acked, count = run
+        session, first, _, count = run
         parts: list[tuple[Run, Sequence[bytes], int]] = []
+        if session in self._sessions.streams and (gap := gap_before(run)) is not None:
+            parts.append((gap, (), 0))
         at = 0
         for end in range(count + 1):
             if end < count and not self._parks(session, first + end):
                 continue
             if end > at:
                 part = messages[at:end]
-                parts.append((Run(session, first + at, acked, end - at), part, sum(map(len, part))))
+                parts.append((self._part(run, at, end - at), part, sum(map(len, part))))
             if end < count:
                 parked = encode_parked(session, first + end, messages[end])
                 parts.append((Run(SYSTEM_SESSION, 0, 0, 1), (parked,), len(parked)))

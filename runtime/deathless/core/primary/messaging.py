@@ -2,6 +2,7 @@
 
     core.tables.own_work    what turns send to their own service, into the next frame
     core.primary.receiving    who sends to us
+    core.primary.inputs       streams: numbered input from outside
     core.primary.sending      whom we send to
     core.primary.attached     who waits for the result of an invocation
     core.primary.activities   what runs beside the primary
@@ -35,6 +36,7 @@ from deathless.base.errors import (
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.base.sources.errors import StreamNotStopped
 from deathless.base.times import Due
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
@@ -42,7 +44,9 @@ from deathless.codec.peer_messages import (
     DISCARD,
     REDELIVER,
     RETRY,
+    RETRY_INPUT,
     SETTLE,
+    SKIP_INPUT,
     ActivityStart,
     Adopt,
     Crowd,
@@ -64,10 +68,13 @@ from deathless.core.events import (
     PeerHelloReceived,
     PeerLost,
     PeerReady,
+    StreamBatchReceived,
+    StreamHelloReceived,
 )
 from deathless.core.primary.activities import Activities
 from deathless.core.primary.admission import Admission, Runs
 from deathless.core.primary.attached import Attached
+from deathless.core.primary.inputs import Inputs
 from deathless.core.primary.overload import nobody
 from deathless.core.primary.own_records import OwnRecords
 from deathless.core.primary.receiving import Peering
@@ -145,6 +152,7 @@ class Messaging:
         self.activities = Activities(
             limits=limits, safeguards=safeguards, records=self.records, processes=activity_processes
         )
+        self.inputs = Inputs(admission=admission, records=self.records, limits=limits, safeguards=safeguards)
         self._tables = tables
         self._limits = limits
         self._admission = admission
@@ -223,15 +231,17 @@ class Messaging:
         room = max(1, min(limits.frame_messages_max - count, self._admission.count_max) - theirs)
         return runs + admitted + self.own.take(room, limits.frame_bytes_max - size, alone=size == 0)
 
-    def frame_refused(self, now: float) -> None:
+    def frame_refused(self, now: float) -> list[Effect]:
         """There was no room for the frame: nothing of it ran."""
         self.records.frame_refused()
         self.outreach.frame_refused(now)
+        return self.inputs.frame_refused()
 
     def frame_synced(self, event: FrameSynced) -> None:
         """The frame ran and is durable."""
         self.records.frame_synced(event.frame.last_lsn)
         self.outreach.frame_synced()
+        self.inputs.frame_synced(event.inputs)
         self._killers = [invocation for invocation in self._killers if self._tables.holds(invocation)]
         self.attached.frame_synced(event.finished)
 
@@ -240,6 +250,7 @@ class Messaging:
     ) -> list[Effect]:
         """A proof covers the frame: what it brought may leave (I1)."""
         self.attached.frame_confirmed(event.finished, out)
+        self.inputs.frame_confirmed(event.inputs, out)
         effects = self.records.frame_confirmed(event.frame.last_lsn)
         if event.sent:
             effects += self.outreach.frame_confirmed(event.sent, now)
@@ -264,6 +275,10 @@ class Messaging:
                 if not staying:
                     return self.peering.leaving(conn)
                 return self.peering.hello_received(conn, said, confirmed_lsn)
+            case StreamHelloReceived(conn, hello):
+                return self.inputs.hello_received(conn, hello) if staying else self.inputs.leaving(conn, hello)
+            case StreamBatchReceived(conn, batch):
+                return self.inputs.batch_received(conn, batch) if staying else []
             case PeerReady(target, session, next_position, history):
                 return self.outreach.ready(target, session, next_position, now, history)
             case PeerLost(target):
@@ -304,6 +319,9 @@ class Messaging:
         error: type[DeathlessError] | None
         if record.command == SETTLE:
             error = None if self._tables.unknown.holds(record.invocation, record.operation) else NotUnsettled
+        elif record.command in (RETRY_INPUT, SKIP_INPUT):
+            seq = record.operation if record.command == SKIP_INPUT else None
+            error = None if self._admission.streams.stands_at(record.invocation, seq) else StreamNotStopped
         elif record.command in (REDELIVER, DISCARD):
             error = None if self._tables.undelivered.holds(record.invocation) else NotUndelivered
         else:
@@ -332,6 +350,7 @@ class Messaging:
     def connection_lost(self, conn: Conn) -> None:
         """Forget a connection."""
         self.peering.connection_lost(conn)
+        self.inputs.connection_lost(conn)
         self.attached.connection_lost(conn)
 
     # ---- time ------------------------------------------------------------------------------------------------
@@ -355,6 +374,7 @@ class Messaging:
     def check_invariants(self) -> None:
         """Raise AssertionError when an `Invariant:` of a part is broken."""
         self.peering.check_invariants()
+        self.inputs.check_invariants()
         self.outreach.check_invariants()
         self.attached.check_invariants()
         self.activities.check_invariants()

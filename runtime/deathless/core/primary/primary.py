@@ -546,8 +546,8 @@ class Primary:
         self._space_probe_at = now + SPACE_RETRY_S
         if not self._in_flight:
             self._idle_since = now
-        self.messaging.frame_refused(now)
-        return [*self.admission.space_refused(runs), *self._free_space(), *self._maybe_prove()]
+        told = self.messaging.frame_refused(now)
+        return [*told, *self.admission.space_refused(runs), *self._free_space(), *self._maybe_prove()]
 
     def control_refused(self, now: float) -> list[Effect]:
         """No room for the closing frame: go on without one until there is."""

@@ -24,6 +24,7 @@ from typing import Final
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER, HEADER_BYTES, encode_parked
+from deathless.core.tables.stream_table import gap_before
 
 SUSPECTS_MAX: Final = 64  # handlers; the one that killed longest ago goes first
 UNEXPLAINED_S: Final = 30.0  # so long a death is waited for whose message nobody has sent again
@@ -81,10 +82,11 @@ def method_of(message: bytes) -> bytes:
     return message[HEADER_BYTES : HEADER_BYTES + method_len]
 
 
-def set_aside(runs: Runs, session: int, seq: int) -> tuple[Runs, bytes]:
+def set_aside(runs: Runs, session: int, seq: int, *, of_stream: bool = False) -> tuple[Runs, bytes]:
     """Give a frame in which a message is replaced by the record that parks it, and the handler that it calls.
 
     A turn that no message of the frame stands for (session 0, `seq` its invocation) is parked in front of all others.
+    `of_stream`: the session is a stream's, whose runs say what they follow.
     """
     if session == SYSTEM_SESSION:
         return [_record(session, seq, b""), *runs], b""
@@ -97,10 +99,13 @@ def set_aside(runs: Runs, session: int, seq: int) -> tuple[Runs, bytes]:
             continue
         if at:
             made.append((Run(session, run.first_seq, run.acked, at), messages[:at]))
+        elif of_stream and (gap := gap_before(run)) is not None:
+            made.append((gap, ()))
         made.append(_record(session, seq, messages[at]))
         method = method_of(messages[at])
         if rest := messages[at + 1 :]:
-            made.append((Run(session, seq + 1, run.acked, len(rest)), rest))
+            follows = seq if of_stream else run.acked
+            made.append((Run(session, seq + 1, follows, len(rest)), rest))
     return made, method
 
 

@@ -99,6 +99,8 @@ from deathless.core.events import (
     SpaceFound,
     SpaceRefused,
     StopOrdered,
+    StreamBatchReceived,
+    StreamHelloReceived,
     SwitchoverOrdered,
     TailRead,
     TakeoverOrdered,
@@ -366,7 +368,7 @@ class Replica:
                 return []
             case (
                 PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded() | AttachReceived() | PeerHelloReceived()
-                | OrderReceived()
+                | OrderReceived() | StreamHelloReceived() | StreamBatchReceived()
             ):  # fmt: skip
                 return primary.message_received(event, now, wall_us)
             case CheckpointWritten() if self._stopping and primary.closed:
@@ -538,7 +540,8 @@ class Replica:
                 return self.follower.frames_applied(lsn, messages, size, gap)
             case (
                 ConnectionOpened() | BatchesReceived() | RegisterReceived() | FollowReceived() | QueriesReceived()
-                | QueriesAnswered() | AttachReceived() | PeerHelloReceived() | OrderReceived()
+                | QueriesAnswered() | AttachReceived() | PeerHelloReceived() | OrderReceived() | StreamHelloReceived()
+                | StreamBatchReceived()
             ):  # fmt: skip
                 return self._of_client(event)
             case Recovered(lsn):
@@ -595,7 +598,7 @@ class Replica:
                 return [self._role_packet(conn) for conn in dict.fromkeys(conn for conn, _ in batches)]
             case (
                 RegisterReceived(conn) | FollowReceived(conn) | AttachReceived(conn) | PeerHelloReceived(conn)
-                | OrderReceived(conn)
+                | OrderReceived(conn) | StreamHelloReceived(conn) | StreamBatchReceived(conn)
             ):  # fmt: skip
                 return [self._role_packet(conn)]
             case QueriesReceived(conn, stale, ids, messages):
@@ -690,6 +693,11 @@ class Replica:
         for session_id, seq in list(self.deaths):
             if session_id == SYSTEM_SESSION:  # of an invocation; whether its turn was completed the log does not say
                 if not self.tables.holds(seq):
+                    del self.deaths[(session_id, seq)]
+                continue
+            stream = self._sessions.streams.get(session_id)
+            if stream is not None:
+                if stream.passed(seq):
                     del self.deaths[(session_id, seq)]
                 continue
             session = self._sessions.get(session_id)

@@ -36,6 +36,7 @@ from deathless.codec.messages import REGISTER_NONCE_BYTES
 from deathless.codec.peer_history import NOTHING, UNKNOWN, extended
 from deathless.codec.peer_messages import SELF_SESSION
 from deathless.codec.snapshot import SessionRecord
+from deathless.core.tables.stream_table import StreamTable
 
 
 class Session:
@@ -75,7 +76,7 @@ class SessionTable:
         limits: `sessions_max` and `session_idle_max_s` are used.
     """
 
-    __slots__ = ("_by_nonce", "_idle_max_us", "_peers", "_sessions", "_sessions_max")
+    __slots__ = ("_by_nonce", "_idle_max_us", "_peers", "_sessions", "_sessions_max", "streams")
 
     def __init__(self, limits: Limits) -> None:
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # Invariant: last_us never falls along the order
@@ -83,6 +84,7 @@ class SessionTable:
         self._peers: dict[int, Session] = {}  # sessions of peers and ourselves, apart: they have no last use
         self._sessions_max = limits.sessions_max
         self._idle_max_us = limits.session_idle_max_s * 1_000_000
+        self.streams = StreamTable()  # a kind of their own: `get` knows none of them
         self.register_peer(SELF_SESSION)
 
     def __len__(self) -> int:
@@ -294,6 +296,7 @@ class SessionTable:
             last_us = session.last_us
         assert len(self._by_nonce) == len(self._sessions)
         assert SELF_SESSION in self._peers
+        self.streams.check_invariants()
         for session_id, session in self._peers.items():
             assert session.id == session_id > SYSTEM_SESSION
             assert session.peer

@@ -152,6 +152,7 @@ class FrameRunner:
             run_s,
             done.unknown,
             killers,
+            done.inputs,
         )
 
     def _reserve(self, runs: Runs) -> bool:
@@ -172,6 +173,7 @@ class FrameRunner:
         found: set[Running] = set()
         while (killer := self._outside.process.try_out(runs)) is not None and killer not in found:
             found.add(killer)
-            runs, method = set_aside(runs, killer.session, killer.seq)
+            of_stream = killer.session in self._shard.sessions.streams
+            runs, method = set_aside(runs, killer.session, killer.seq, of_stream=of_stream)
             killers.append(method)
         return runs, killers

@@ -18,6 +18,7 @@ from deathless.base.errors import (
     UpgradeRequired,
 )
 from deathless.codec.session_proof import NONCE_BYTES
+from deathless.codec.streams.packets import StreamHello, decode_stream_batch
 from deathless.codec.versions import agreed
 from deathless.codec.wire import (
     U64,
@@ -200,6 +201,10 @@ class Intake:
                     remedy="each service sends with its own certificate",
                 )
             post(ev.PeerHelloReceived(conn, introduced))
+        elif kind == Type.STREAM_BATCH:
+            post(ev.StreamBatchReceived(conn, decode_stream_batch(body)))
+        elif kind == Type.STREAM_HELLO:
+            post(ev.StreamHelloReceived(conn, decode_struct(StreamHello, body)))
         elif kind == Type.CHECKPOINT:
             made = decode_struct(CheckpointMade, body)
             post(ev.CheckpointAnnounced(conn, made.lsn, made.name))

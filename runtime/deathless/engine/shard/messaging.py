@@ -29,9 +29,11 @@ from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import (
     DISCARD,
     REDELIVER,
+    RETRY_INPUT,
     SELF,
     SELF_SESSION,
     SETTLE,
+    SKIP_INPUT,
     ActivityStart,
     Adopt,
     Attempt,
@@ -49,6 +51,7 @@ from deathless.codec.peer_messages import (
     encode_response,
 )
 from deathless.codec.snapshot import ParkedRecord, Snapshot, UndeliveredRecord, UnknownRecord
+from deathless.codec.streams.records import StreamOpened
 from deathless.codec.traces import Span
 from deathless.codec.wire import ReplyError, decode_struct, error_reply
 from deathless.core.tables.outbox import Outbox
@@ -58,6 +61,7 @@ from deathless.core.tables.sessions import SessionTable
 from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
+from deathless.engine.shard.inputs import Inputs
 
 NOTHING_WRITTEN: Final = hashlib.blake2b(digest_size=32).digest()
 """`Executor.rolling_update` when no turn wrote anything: then a record's digest is that of its bytes alone."""
@@ -107,10 +111,12 @@ class Messaging:
         self._executor = executor
         executor.limit_targets(outbox)
         self._sessions = sessions
+        self.inputs = Inputs(executor, sessions.streams, self.take_outputs)
 
     def moved(self, times: Times) -> None:
         """The shard's times are these now."""
         self._age_us = times.age_us
+        self.inputs.moved(times)
 
     def run_peer(self, run: Run, lsn: int, now_us: int, messages: Sequence[bytes]) -> list[int]:
         """Run what a peer sent, or we ourselves; gives a u32 digest per message.
@@ -159,6 +165,9 @@ class Messaging:
                 if self.peers.introduce(hello, lsn) == lsn:
                     self._sessions.register_peer(lsn)
                 return b""
+            case Kind.STREAM:
+                self.inputs.open(decode_body(StreamOpened, body), lsn)
+                return b""
             case Kind.TRIM:
                 trim = decode_body(Trim, body)
                 target = Target(trim.service, trim.shard)
@@ -176,6 +185,9 @@ class Messaging:
                     return b""
                 if order.command in (REDELIVER, DISCARD):
                     self._see_to(order)
+                    return b""
+                if order.command in (RETRY_INPUT, SKIP_INPUT):
+                    self.inputs.order(order)
                     return b""
                 executor.order(lsn, now_us, order)
             case Kind.ADOPT:
@@ -227,7 +239,7 @@ class Messaging:
         outputs = self._executor.take_outputs()
         if outputs is None:
             return
-        messages, results, starts, stops, turns, spans, unknown = outputs
+        messages, results, starts, stops, turns, spans, unknown, refused = outputs
         for target, several in groupby(messages, itemgetter(0)):
             self.outbox.extend(target, [message for _, message in several])
             self.asked.moved[target] = None
@@ -242,6 +254,8 @@ class Messaging:
         asked.turns += turns
         asked.spans += spans
         asked.unknown += unknown
+        for lsn, target, reply in refused:
+            self.inputs.refused(lsn, target, reply)
 
     def sent(self) -> list[tuple[Target, int]]:
         """Give (target, next position) of each outbox that the frame made longer."""
@@ -254,6 +268,7 @@ class Messaging:
         self.results.restore(snapshot.results)
         self.unknown.restore(snapshot.unknown)
         self.undelivered.restore(snapshot.undelivered)
+        self._sessions.streams.restore(snapshot.streams, snapshot.refused)
         self.asked = Asked()
         self.check_invariants()
 

@@ -29,6 +29,7 @@ from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
 from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
+from deathless.codec.streams.records import InputResult
 from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
@@ -67,12 +68,20 @@ class Executed:
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
     spans: list[Span] = field(default_factory=list)  # what is over, for traces
     unknown: list[UnknownRecord] = field(default_factory=list)  # activities that may have been done
+    inputs: list[InputResult] = field(default_factory=list)  # what runs of streams came to
 
     @property
     def plain(self) -> bool:
         """Did its messages give replies, and nothing else that leaves this process or is waited for?"""
         return not (
-            self.registered or self.sent or self.starts or self.stops or self.finished or self.spans or self.unknown
+            self.registered
+            or self.sent
+            or self.starts
+            or self.stops
+            or self.finished
+            or self.spans
+            or self.unknown
+            or self.inputs
         )
 
 
@@ -143,6 +152,7 @@ class Shard:
             asked.finished,
             asked.spans,
             asked.unknown,
+            messaging.inputs.results,
         )
 
     def apply(self, frame: Frame) -> list[RunResult]:
@@ -172,6 +182,7 @@ class Shard:
         lsn = place.lsn + 1
         sessions, executor, messaging = self.sessions, self.executor, self._messaging
         messaging.asked = Asked()
+        messaging.inputs.results = []
         at, end = 0, len(runs)
         executor.open()
         try:
@@ -193,6 +204,11 @@ class Shard:
                         rolling.update(message)
                         rolling.update(wrote)
                         lsn += 1
+                elif (stream := sessions.streams.get(session)) is not None:
+                    digests += messaging.inputs.run(stream, run, lsn, place.time_us, messages)
+                    results.append(RunResult(run, ()))
+                    rolling.update(executor.rolling_update())
+                    lsn += count
                 elif known is None:
                     gone = session_gone(session)
                     results.append(RunResult(run, [gone] * count))
@@ -296,6 +312,12 @@ class Shard:
 
     def _park(self, record: ParkedRecord, results: list[RunResult]) -> bytes:
         """The message is not run; its caller gets a typed, recorded error (I11)."""
+        run = Run(record.session, record.seq, 0, 1)
+        stream = self.sessions.streams.get(record.session)
+        if stream is not None:
+            results.append(RunResult(run, ()))
+            if not self._messaging.inputs.park(stream, record):
+                return b""
         if record.session == SYSTEM_SESSION:
             # What has not begun can be run again as a whole. What has begun is kept without a message: it can't.
             record = msgspec.structs.replace(record, message=self.executor.not_begun(record.seq))
@@ -305,7 +327,8 @@ class Shard:
             size -= len(self.parked.pop(0).message)
         if record.session == SYSTEM_SESSION:
             return self._messaging.park_invocation(record, self.place.time_us)
-        run = Run(record.session, record.seq, 0, 1)
+        if stream is not None:
+            return b""
         session = self.sessions.get(SessionId(record.session))
         if session is None:
             results.append(RunResult(run, [session_gone(record.session)]))
@@ -365,6 +388,7 @@ class Shard:
     ) -> Snapshot:
         """Copy everything at the current place; the state's bytes are shared, the containers are not."""
         place = self.place
+        streams, refused = self.sessions.streams.snapshot()
         return Snapshot(
             service=service,
             service_id=service_id,
@@ -386,6 +410,8 @@ class Shard:
             results=self.results.snapshot(),
             unknown=self.unknown.snapshot(),
             undelivered=self.undelivered.snapshot(),
+            streams=streams,
+            refused=refused,
             generation=place.generation,
         )
 

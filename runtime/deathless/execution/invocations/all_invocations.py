@@ -42,6 +42,7 @@ from deathless.base.times import Times
 from deathless.codec.messages import U64, Kind, encode
 from deathless.codec.peer_messages import (
     SELF,
+    STREAM_PREFIX,
     ActivityStart,
     Outputs,
     Ran,
@@ -88,6 +89,7 @@ SMALL_BYTES: Final = 256
 
 Find = Callable[[bytes], Plan | None]
 _NONE: Final[dict[bytes, Plan]] = {}
+_ERROR: Final = bytes([Status.ERROR])
 UNREFUSED: Final = (FORK, TICK)
 """Who waits for nothing, so that nobody would be told."""
 
@@ -529,6 +531,13 @@ class Invocations:
             self.respond(origin, reply)
         elif origin.kind == TICK:
             self.schedules.ended(origin.service, reply)
+        elif origin.kind == FORK and origin.service.startswith(STREAM_PREFIX):
+            self.maybe_refused(Target(origin.service, origin.shard), invocation, reply)
+
+    def maybe_refused(self, stream: Target, lsn: int, reply: bytes) -> None:
+        """Note it if an input of a stream was refused: nobody is answered, but nothing of it may be forgotten."""
+        if reply[:1] == _ERROR:
+            self._outputs = self._outputs._replace(refused=[*self._outputs.refused, (lsn, stream, reply)])
 
     def respond(self, origin: Origin, reply: bytes) -> None:
         """Send a reply to the handler that waits for it."""

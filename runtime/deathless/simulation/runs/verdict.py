@@ -48,6 +48,7 @@ from deathless.simulation.checkers.history import Operation
 from deathless.simulation.checkers.replies import Request as ReplyKey
 from deathless.simulation.nodes.cluster import Cluster
 from deathless.simulation.workload.codes import carried
+from deathless.simulation.workload.inputs import KEY_PREFIX
 from deathless.simulation.workload.lab import NEVER_RUN, Cell, cells_of, decode_result, tag_of
 from deathless.simulation.world.disk import Folder
 
@@ -158,7 +159,9 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
         for index, message in enumerate(messages):
             decoded = decode(message)
             place = (run.session, run.first_seq + index)
-            if run.session and place not in replies:
+            if run.session in found.shard.sessions.streams:
+                pass  # each has a checker of its own (simulation.runs.streams)
+            elif run.session and place not in replies:
                 _note_received(found, run.session, message)
             elif not run.session and decoded.kind == Kind.OUTCOME:
                 found.outcomes.append(decode_body(Outcome, decoded.args))
@@ -174,7 +177,9 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
                 found.sessions.setdefault((lsn,), decoded.args)
             elif decoded.kind == Kind.PARKED:
                 session, seq = PARKED_HEADER.unpack_from(decoded.args)
-                if (session, seq) in replies:
+                if session in found.shard.sessions.streams:
+                    pass
+                elif (session, seq) in replies:
                     found.order.append((session, seq))
                 else:
                     _note_received(found, session, decoded.args[PARKED_HEADER.size :])
@@ -215,7 +220,7 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset
     violations += agreement(cluster, found)
     violations += released(cluster, found)
     violations += check_session_order(found.order, _sent(cluster), _applied_in_order(found))
-    applied = [tag for cell in found.cells.values() for tag in cell.tags]
+    applied = [tag for key, cell in found.cells.items() if not key.startswith(KEY_PREFIX) for tag in cell.tags]
     violations += check_exactly_once(operations, applied)
     banks = {key: cell.number for key, cell in found.cells.items() if key.startswith("bank")}
     bank_operations = [op for op in operations if op.keys[0].startswith("bank")]
@@ -259,7 +264,7 @@ def _tables(shard: Shard) -> list[object]:
     held = [each for each in shard.outbox.snapshot() if each.messages]
     outbox = [(each.service, each.shard, each.first_position, list(each.messages)) for each in held]
     kept = [shard.results.snapshot(), shard.unknown.snapshot()]
-    return [shard.sessions.snapshot(), *kept, shard.peers.snapshot(), outbox]
+    return [shard.sessions.snapshot(), shard.sessions.streams.snapshot(), *kept, shard.peers.snapshot(), outbox]
 
 
 def released(cluster: Cluster, found: Recovered) -> list[Violation]:

@@ -86,8 +86,9 @@ class Place(World):
         limits: Limits = SMALL,
         safeguards: Safeguards = ALL_SAFEGUARDS,
         deaths: dict[tuple[int, int], int] | None = None,
+        script: Scripted | None = None,
     ) -> None:
-        self.script = Scripted()
+        self.script = script or Scripted()
         super().__init__(limits, safeguards, deaths, self.script)
         self.session = self.register()
 

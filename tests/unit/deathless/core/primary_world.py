@@ -357,6 +357,7 @@ class World:
         event = ev.FrameSynced(
             frame, done.payload, 0, 4096, done.results, done.registered, self.place.times,
             done.sent, done.starts, done.stops, done.finished, done.spans, done.count * self.run_s, done.unknown,
+            inputs=done.inputs,
         )  # fmt: skip
         self.primary.digest = self.place.digest
         self.do(self.primary.frame_synced(event, self.now, self.wall_us))

@@ -16,6 +16,7 @@ from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.times import Times
 from deathless.codec.frames import ORIGIN, Frame
 from deathless.codec.peer_messages import Adopt, Order, PeerHello, Target
+from deathless.codec.streams.packets import StreamBatch, StreamHello
 from deathless.codec.wire import Follow, Following, Handover, PeerIntroduction
 from deathless.core import effects as fx
 from deathless.core import events as ev
@@ -76,6 +77,9 @@ SAMPLES: list[ev.Event] = [
     ev.AttachReceived(CLIENT, [1, 2], [2, 99]),
     ev.ActivityEnded(2, 1, 1, b"\x00"),
     ev.OrderReceived(OTHER, 3, Order("kill", 2)),
+    ev.OrderReceived(OTHER, 5, Order("skip-input", 2, 7)),
+    ev.StreamHelloReceived(OTHER, StreamHello("flights", 1, bytes(16), resume=False)),
+    ev.StreamBatchReceived(OTHER, StreamBatch(batch(2, 1, [call()]), 1)),
     ev.OrderReceived(OTHER, 4, Adopt("b", 0, bytes(16), 2)),
 ]
 COMPLETIONS: list[ev.Event] = [

@@ -21,6 +21,7 @@ from deathless.simulation.checkers import (
     check_session_order,
     linearizability,
 )
+from deathless.simulation.checkers.inputs import check_inputs
 
 NEVER = None
 
@@ -324,3 +325,24 @@ def test_an_operation_is_completed_once() -> None:
     operation = script.op("add", "x", 1, 0, 1, 1)
     with pytest.raises(AssertionError):
         script.history.complete(operation, outcome=Outcome.OK, result=1, now_us=2)
+
+
+STREAM = {"k": ["a", "b", "c"]}
+
+
+def test_each_input_once_and_in_order_is_good() -> None:
+    assert check_inputs(STREAM, {"k": ["a", "b", "c"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("applied", "text"),
+    [
+        (["a", "b", "b", "c"], "b had its effect 2 times"),
+        (["a", "c"], "b is lost"),
+        (["a", "c", "b"], "c had its effect where b comes first"),
+        (["a", "b", "c", "x"], "x had an effect, and nobody sent it"),
+    ],
+)
+def test_inputs_doubled_lost_out_of_order_and_invented_are_caught(applied: list[str], text: str) -> None:
+    [violation] = check_inputs(STREAM, {"k": applied})
+    assert (violation.checker, violation.text) == ("inputs", f"k: {text}")

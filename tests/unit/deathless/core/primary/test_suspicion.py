@@ -1,5 +1,7 @@
 """What may kill is tried out first, for as long as there is a reason to suspect it."""
 
+import pytest
+
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.codec.frames import Run
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, encode
@@ -86,3 +88,18 @@ def test_turn_that_no_message_stands_for_is_parked_in_front() -> None:
 
 def test_what_is_no_message_calls_no_handler() -> None:
     assert method_of(b"\x01") == b""
+
+
+@pytest.mark.parametrize(
+    ("at", "made"),
+    [
+        (0, [(10, 4, 0), (0, 0, 1), (11, 10, 2)]),  # ids 5 to 9 do not exist, which the record can't say
+        (1, [(10, 4, 1), (0, 0, 1), (12, 11, 1)]),
+        (2, [(10, 4, 2), (0, 0, 1)]),
+    ],
+)
+def test_what_is_set_aside_of_a_stream_keeps_what_each_part_follows(at: int, made: list[tuple[int, int, int]]) -> None:
+    run = Run(7, 10, 4, 3)
+    runs, _ = set_aside([(run, [encode(Kind.FORK)] * 3)], 7, 10 + at, of_stream=True)
+    assert [(each.first_seq, each.acked, each.count) for each, _ in runs] == made
+    assert [each.acked for each, _ in set_aside([(run, [encode(Kind.FORK)] * 3)], 7, 11)[0]] == [4, 0, 4]

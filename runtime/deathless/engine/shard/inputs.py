@@ -1,0 +1,145 @@
+"""Runs of streams: numbered input from outside, each id once and in order; the part of `shard` that streams add.
+
+    run that follows  -> message by message: MARK counts, FORK runs --> refused? --no--> counts
+                                                                          '--yes--> as its stream says: stop, or go on
+    any other run     -> changes nothing: its source sends it again
+
+A handler refuses an input when its first turn ends in an error: the error is what a caller would have been answered. A
+handler that waits has taken the input; when it fails later, that is listed too.
+
+Guarantees: id, effect and what becomes of a refusal are of one frame; equal runs give equal tables. Does not: decide
+what to log (core.primary.inputs). Imports core, codec, base and the port of the executor.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from deathless.base.errors import CorruptFrame, Internal, InvalidArgument
+from deathless.base.times import Times
+from deathless.codec.frames import Run
+from deathless.codec.messages import Kind
+from deathless.codec.peer_messages import RETRY_INPUT, Order, Target
+from deathless.codec.snapshot import ParkedRecord, RefusedRecord
+from deathless.codec.streams.records import END_SEQ, InputResult, StreamKey, StreamOpened, note_of
+from deathless.codec.wire import ReplyError, decode_struct, error_reply
+from deathless.core.tables.stream_table import Stream, StreamTable
+from deathless.engine.ports import Executor
+
+NOT_TAKEN: Final = zlib.crc32(b"not taken")
+"""Digest of a message of a run that does not follow."""
+MALFORMED: Final = error_reply(InvalidArgument.code, InvalidArgument.__name__, "the message is malformed")
+_MARK: Final = bytes([Kind.MARK])
+
+
+class Inputs:
+    """The streams of one shard, where runs of them are executed.
+
+    Args:
+        executor: runs what they carry.
+        streams: the shard's table.
+        take_outputs: takes what turns gave; what they refused comes back by `refused`.
+    """
+
+    def __init__(self, executor: Executor, streams: StreamTable, take_outputs: Callable[[], None]) -> None:
+        self.results: list[InputResult] = []  # of the frame that is executed; whoever executes it empties this
+        self._executor = executor
+        self._streams = streams
+        self._take_outputs = take_outputs
+        self._lsn = 0  # of the input that runs; 0: none does
+        self._reply: bytes | None = None  # with which it was refused; None: it was not
+        self._now_us = 0  # logical time
+
+    def moved(self, times: Times) -> None:
+        """The shard's times are these now."""
+        self._now_us = times.time_us
+
+    def open(self, record: StreamOpened, lsn: int) -> None:
+        """Take a STREAM record in."""
+        self._streams.open(record, lsn)
+
+    def run(self, stream: Stream, run: Run, lsn: int, now_us: int, messages: Sequence[bytes]) -> list[int]:
+        """Run what a stream brought; gives a u32 digest per message."""
+        taken = stream.follows(run)
+        digests: list[int] = []
+        if taken and not messages:
+            self._streams.close_gap(stream, run.first_seq)
+        for at, message in enumerate(messages):
+            if taken and stream.stopped is None:
+                digests.append(self._run_one(stream, run.first_seq + at, lsn + at, now_us, message))
+            else:
+                digests.append(NOT_TAKEN)
+        self._note(stream, len(messages), taken=taken)
+        return digests
+
+    def park(self, stream: Stream, record: ParkedRecord) -> bool:
+        """Take an input in unrun, because it ended its process (I11); it is to be kept among the parked messages.
+
+        Returns: False: it does not follow, so nothing of it counts.
+        """
+        taken = stream.follows(Run(record.session, record.seq, record.seq - 1, 1))
+        if taken:
+            self._count(stream, record.seq, record.message, _maybe_note(record.message) or b"")
+        self._note(stream, 1, taken=taken)
+        return taken
+
+    def order(self, order: Order) -> None:
+        """An operator lets a stream go on."""
+        self._streams.go_on(order.invocation, None if order.command == RETRY_INPUT else order.operation)
+
+    def refused(self, lsn: int, target: Target, reply: bytes) -> None:
+        """A handler refused the input at `lsn`; if it is not the one that runs, it had waited."""
+        if lsn == self._lsn:
+            self._reply = reply
+            return
+        stream = self._streams.find(StreamKey.of(target))
+        if stream is not None:
+            self._streams.refuse(stream, _record(lsn, stream, 0, self._now_us, reply, b""))
+
+    def _run_one(self, stream: Stream, seq: int, lsn: int, now_us: int, message: bytes) -> int:
+        note = _maybe_note(message)
+        if note is not None and message[0] == Kind.MARK:
+            self._count(stream, seq, message, note)
+            return zlib.crc32(message)
+        self._lsn, self._reply = lsn, None
+        digests = self._executor.execute_peer(stream.key.target, seq, lsn, now_us, [message], stream.session)
+        self._take_outputs()
+        self._lsn = 0
+        if len(digests) != 1:
+            raise Internal(f"executor gave {len(digests)} digests for a message")
+        reply = MALFORMED if note is None else self._reply
+        if reply is None:
+            self._count(stream, seq, message, note or b"")
+            return digests[0]
+        if self._streams.refuse(stream, _record(lsn, stream, seq, now_us, reply, message), note or b""):
+            self._count(stream, seq, message, note or b"")
+        return zlib.crc32(reply, digests[0])
+
+    def _count(self, stream: Stream, seq: int, message: bytes, note: bytes) -> None:
+        if seq >= END_SEQ:
+            self._streams.end(stream)
+        else:
+            self._streams.accept(stream, seq, note, mark=message[:1] == _MARK)
+
+    def _note(self, stream: Stream, count: int, *, taken: bool) -> None:
+        stopped = stream.stopped is not None
+        self.results.append(InputResult(stream.session, count, stream.next_seq, stream.ended, taken, stopped))
+
+
+def _maybe_note(message: bytes) -> bytes | None:
+    """Give the note that a message carries, empty for none; None: the message can't be read."""
+    try:
+        return note_of(message)
+    except CorruptFrame:
+        return None
+
+
+def _record(lsn: int, stream: Stream, seq: int, now_us: int, reply: bytes, message: bytes) -> RefusedRecord:
+    try:
+        told = decode_struct(ReplyError, reply[1:])
+        code, why = told.code, f"{told.type}: {told.text}"
+    except CorruptFrame:
+        code, why = "", "its handler gave no reason"
+    return RefusedRecord(lsn, stream.session, seq, now_us, code, why, message)
