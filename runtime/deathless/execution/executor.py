@@ -729,6 +729,11 @@ class HandlerExecutor:
         """Give 32 bytes that stand for all new states, replies and outputs since the last call (see written)."""
         return self._written.rolling_update()
 
+    @property
+    def entities(self) -> Entities:
+        """State of all keys, for who notes how it changes."""
+        return self._entities
+
     def state(self) -> dict[bytes, bytes]:
         """Encoded state per key (UTF-8; b"" for a service of one object); the caller must not change it.
 
@@ -765,6 +770,10 @@ class HandlerExecutor:
         self._entities.restore(state)
         records = self._with_memory(suspended)
         self._hidden(lambda: self.restoration.restore(records, same_code=same_code, translation=translation))
+
+    def restoring(self, work: Callable[[Entities, Restoration, Callable[[], object]], T]) -> T:
+        """Do something that runs handlers again; it is given what is to be called before each of them as well."""
+        return self._hidden(lambda: work(self._entities, self.restoration, self._more_memory))
 
     def _with_memory(self, suspended: Sequence[bytes]) -> Iterator[bytes]:
         for record in suspended:

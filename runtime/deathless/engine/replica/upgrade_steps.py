@@ -14,7 +14,6 @@ checkpoint does. Does not: know how the former code runs, or how a state is migr
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -159,8 +158,10 @@ class UpgradeSteps:
                 complete(ev.Migrated(frame.last_lsn))
 
         def snapshot() -> Snapshot:
-            # The record changes no state, so what was written ahead is still the rest of it.
-            return dataclasses.replace(self._engine.snapshot(), since=answer.since)
+            if answer.since is None:
+                return self._engine.snapshot()
+            # The record changes nothing but the place, and to copy it all once more takes as long as there is of it.
+            return self._engine.here(answer)
 
         write = self._engine.outside.checkpoints.write_first
         if not self._safeguards.checkpoint_before_head:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -28,7 +28,7 @@ from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
-from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
+from deathless.codec.snapshot import ParkedRecord, Since, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
@@ -42,6 +42,9 @@ from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
 from deathless.engine.shard.messaging import Asked, Messaging, describe, parked_reply
+from deathless.execution.handlers.entities import Entities
+from deathless.execution.invocations.ready import Ready
+from deathless.execution.invocations.restoration import Restoration
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 PARKED_BYTES_MAX = 256 << 20  # the same, bytes
@@ -106,6 +109,7 @@ class Shard:
         self.parked: list[ParkedRecord] = []
         self.first = False  # True: messages run that are in no log yet, so nobody has run them before
         self.retried: dict[int, Retried] = {}  # by lsn of the PARKED record: what this process did; in no checkpoint
+        self._ready: Ready | None = None  # states and handlers that wait for `restore`
         self._limits = limits
         self._safeguards = safeguards
         self.outbox = Outbox() if outbox is None else outbox
@@ -361,9 +365,20 @@ class Shard:
         return Diverged(f"{'; '.join(named[:NAMED_MAX])}{more}: {what}")
 
     def snapshot(
-        self, *, service: str, service_id: bytes, incarnation: int, epoch: int, fingerprint: bytes
+        self,
+        *,
+        service: str,
+        service_id: bytes,
+        incarnation: int,
+        epoch: int,
+        fingerprint: bytes,
+        state: dict[bytes, bytes] | None = None,
     ) -> Snapshot:
-        """Copy everything at the current place; the state's bytes are shared, the containers are not."""
+        """Copy everything at the current place; the state's bytes are shared, the containers are not.
+
+        With `state` that is given as it is, in place of a copy of the executor's: to copy it takes as long as it has
+        keys.
+        """
         place = self.place
         return Snapshot(
             service=service,
@@ -375,7 +390,7 @@ class Shard:
             digest=Digest(place.digest),
             times=place.times,
             fingerprint=Fingerprint(fingerprint),
-            state=dict(self.executor.state()),
+            state=dict(self.executor.state()) if state is None else state,
             sessions=self.sessions.snapshot(),
             keys=self.keys.snapshot(),
             keys_floor_us=self.keys.floor_us,
@@ -389,6 +404,21 @@ class Shard:
             generation=place.generation,
         )
 
+    def make_ready(self, ready: Ready) -> Iterator[None]:
+        """Make ready, in short steps, what a later `restore` goes on with; until then the shard holds nothing of it.
+
+        Its name is `Begun.digest` of the states that what is restored then was begun with.
+        """
+        self._drop_ready()
+        while self.executor.restoring(ready.make_some):
+            yield
+        self._ready = ready
+
+    def _drop_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            self.executor.restoring(lambda *_: ready.drop())
+
     def restore(self, snapshot: Snapshot, *, same_code: bool = True) -> None:
         """Replace everything by a checkpoint's content.
 
@@ -399,7 +429,11 @@ class Shard:
         Raises: as Executor.restore.
         """
         self._move_to(snapshot.times)
-        self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
+        if self._ready is None or snapshot.since is None or snapshot.since.begun.digest != self._ready.name:
+            self._drop_ready()
+            self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
+        else:
+            self._go_on(self._ready, snapshot.since, snapshot.invocations)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
         self.parked = list(snapshot.parked)
@@ -408,6 +442,21 @@ class Shard:
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
         place.due = self.executor.due()
         place.generation = snapshot.generation
+
+    def _go_on(self, ready: Ready, since: Since, suspended: Sequence[bytes]) -> None:
+        """Go on with what was made ready, but for what changed since."""
+        executor, self._ready = self.executor, None
+        executor.discard()
+
+        def restore(entities: Entities, how: Restoration, more_memory: Callable[[], object]) -> None:
+            def records() -> Iterator[bytes]:
+                for record in suspended:
+                    more_memory()
+                    yield record
+
+            ready.restore(entities, how, since.changed, since.gone, records())
+
+        executor.restoring(restore)
 
 
 def _nothing_parked(parked: int) -> Retried:

@@ -22,7 +22,7 @@ import asyncio
 import dataclasses
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -38,7 +38,9 @@ from deathless.core.client.events import error_of
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.replica.failures import as_ours
 from deathless.execution.interface.misfit import Misfit
-from deathless.execution.snapshot_migration import Ahead, Migrated
+from deathless.execution.invocations.ready import Ready
+from deathless.execution.migration.ahead import Ahead, known_in
+from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade.former_link import FormerLink
 from deathless.shell.upgrade.migration import told
 from deathless.shell.upgrade.packets import (
@@ -57,6 +59,9 @@ from deathless.shell.upgrade.packets import (
 
 WAITING_BYTES_MAX: Final = 1 << 30
 """So much may wait for the former code, in this process's memory: it falls behind while it writes its state out."""
+
+MakeReady = Callable[[Ready], Iterator[None]]
+"""Makes ready what the new code goes on with, in short steps."""
 
 WriteAhead = Callable[[Mapping[bytes, bytes], Callable[[Begun | None], None]], None]
 """Begins the first checkpoint with these states; told None where that can't be."""
@@ -116,6 +121,7 @@ class FormerProcess(asyncio.Protocol):
         self._waiting: deque[_Waiting] = deque()  # for what was asked for, in order
         self._taking: asyncio.Task[None] | None = None  # of what was given; it lives only while somebody holds it
         self.write_ahead: WriteAhead | None = None  # set by who can
+        self.make_ready: MakeReady | None = None  # likewise
         self._ahead: Ahead | None = None  # what came of its states when it was tried
         self._begun: Begun | None = None  # that was written of these
 
@@ -281,7 +287,7 @@ class FormerProcess(asyncio.Protocol):
         return given
 
     async def _prepare(self, made: Migrated) -> None:
-        """Keep what came of the states, and have it written, so that at the cut only what changes since is to be done.
+        """Keep what came of it, and have it written and made ready: at the cut only what changes since is to be done.
 
         An item of a map can't be migrated without its key, so states with maps are not kept.
         """
@@ -292,7 +298,14 @@ class FormerProcess(asyncio.Protocol):
             written: asyncio.Future[Begun | None] = asyncio.get_running_loop().create_future()
             self.write_ahead(states, written.set_result)
             self._begun = await written
-        self._ahead = Ahead(dict(states))
+        if self.make_ready is not None and self._begun is not None:
+            name, suspended = self._begun.digest, made.snapshot.invocations
+            ready = await asyncio.to_thread(lambda: Ready(name, dict(states), suspended))
+            for _ in self.make_ready(ready):
+                await asyncio.sleep(0)
+        self._ahead = await asyncio.to_thread(
+            lambda: Ahead(dict(states), known_in(made.former, made.snapshot.invocations))
+        )
 
     def _look_at_changes(self, given: Snapshot, gone: list[bytes]) -> Migrated:
         made = self._look(given, self._ahead, gone)

@@ -33,6 +33,8 @@ from deathless.engine.replica.failures import as_ours
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
 from deathless.execution.executor import HandlerExecutor
+from deathless.execution.handlers.entities import Entities
+from deathless.execution.handlers.noting import Noting
 from deathless.execution.interface.interface import decode_interface
 from deathless.execution.migration.lowering import lower_snapshot
 from deathless.execution.values.failure import FATAL
@@ -85,7 +87,8 @@ class FormerCode:
         self._fingerprint = begin.fingerprint
         self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make)
         self._epoch = 0  # of the last frame
-        self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last
+        self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last, where that is kept
+        self._noting: Noting | None = None  # of what changed since then
 
     @property
     def lsn(self) -> int:
@@ -104,6 +107,8 @@ class FormerCode:
         snapshot = store.load_at(lsn, chain)
         if snapshot is None:
             raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
+        if self._noting is not None:  # what it notes from is gone with this
+            self._given, self._noting = self._noting.base(), None
         self._shard.restore(snapshot)
         self._epoch = snapshot.epoch
 
@@ -118,9 +123,14 @@ class FormerCode:
 
         The service's identity is for the reader to know: it is not in there.
         """
-        snapshot = self._snapshot()
+        entities = self._entities
+        snapshot = self._snapshot(entities.all())
         _write(path, snapshot)
-        self._given = snapshot.state
+        self._given = self._noting = None
+        if Noting.can_be(entities):
+            self._noting = Noting(entities)
+        else:
+            self._given = dict(snapshot.state)
         return PLACE.pack(snapshot.lsn, snapshot.chain)
 
     def give_changes(self, path: str) -> ChangesGiven:
@@ -128,10 +138,13 @@ class FormerCode:
 
         Raises: InvalidArgument where it never was; OSError.
         """
-        if self._given is None:
+        if self._noting is not None:
+            changed, gone = self._noting.changes()
+        elif self._given is not None:
+            changed, gone = changes_between(self._given, self._shard.executor.state())
+        else:
             raise InvalidArgument("GIVE_CHANGES before GIVE")
-        snapshot = self._snapshot()
-        snapshot.state, gone = changes_between(self._given, snapshot.state)
+        snapshot = self._snapshot(changed)
         _write(path, snapshot)
         return ChangesGiven(PLACE.pack(snapshot.lsn, snapshot.chain), gone)
 
@@ -158,13 +171,20 @@ class FormerCode:
             lowered.changed,
         )
 
-    def _snapshot(self) -> Snapshot:
+    @property
+    def _entities(self) -> Entities:
+        executor = self._shard.executor
+        assert isinstance(executor, HandlerExecutor)
+        return executor.entities
+
+    def _snapshot(self, state: dict[bytes, bytes] | None = None) -> Snapshot:
         return self._shard.snapshot(
             service=self._config.service,
             service_id=bytes(16),
             incarnation=0,
             epoch=self._epoch,
             fingerprint=self._fingerprint,
+            state=state,
         )
 
 

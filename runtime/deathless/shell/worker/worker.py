@@ -259,6 +259,7 @@ class Worker:
             )
             if upgrader is not None:
                 upgrader.former.write_ahead = self._checkpoints.begin_first
+                upgrader.former.make_ready = shard.make_ready
                 parts_of_log.callback(self._checkpoints.drop_begun)
             engine = self._host.engine = ReplicaEngine(
                 core=core,

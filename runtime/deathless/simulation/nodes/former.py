@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 from deathless.base.errors import DeathlessError, UpgradeCalledOff
 from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.frames import Frame
+from deathless.codec.map_entries import PREFIX
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
+from deathless.execution.invocations.ready import Ready
 from deathless.simulation.workload.codes import LabCode, carried
 
 if TYPE_CHECKING:
@@ -94,10 +96,13 @@ class SimFormer:
         self._until_ahead -= 1
         if self._until_ahead:
             return
-        ahead = self._carried(dict(self._shard.executor.state()))
+        ahead, records = self._carried(dict(self._shard.executor.state())), self._shard.executor.suspended()
 
         def begun(begun: Begun | None) -> None:
             self._ahead, self._begun = ahead, begun
+            if begun is not None and not any(key.startswith(PREFIX) for key in ahead):
+                for _ in self._worker.running.shard.make_ready(Ready(begun.digest, dict(ahead), records)):
+                    pass
 
         self._worker.begin_first(ahead, begun)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from tests.unit.deathless.shell.upgrade_bench import (
 from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
+from deathless.execution.invocations.ready import Ready
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade import former as former_module
 from deathless.shell.upgrade.former import FormerProcess
@@ -100,6 +101,33 @@ def test_behind_a_trial_only_what_changed_since_is_given_and_the_states_were_wri
         again = await tried(former)
         assert isinstance(again, Migrated)
         assert written[1:] == [again.snapshot.state], "a trial prepares anew"
+
+    former_code.run(former_code.process(), work)
+
+
+@pytest.mark.parametrize("can_write", [True, False])
+def test_what_was_written_ahead_is_made_ready_ahead_as_well_under_its_name(
+    former_code: Former, *, can_write: bool
+) -> None:
+    begun, made = Begun(1, 1, 1, b"name" * 4), list[object]()
+
+    def make_ready(ready: Ready) -> Iterator[None]:
+        made.append(ready.name)
+        yield
+        made.append("a step")
+        yield
+
+    async def work(former: FormerProcess) -> None:
+        former.write_ahead = lambda _, done: done(begun if can_write else None)
+        former.make_ready = make_ready
+        former.apply(former_code.frame())
+        former.apply(former_code.frame(3))
+        for _ in range(2):
+            assert isinstance(await tried(former), Migrated)
+        assert made == ([begun.digest, "a step"] * 2 if can_write else [])
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        assert len(made) == (4 if can_write else 0), "at the cut nothing is"
 
     former_code.run(former_code.process(), work)
 
