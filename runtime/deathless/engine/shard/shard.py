@@ -109,7 +109,6 @@ class Shard:
         self.parked: list[ParkedRecord] = []
         self.first = False  # True: messages run that are in no log yet, so nobody has run them before
         self.retried: dict[int, Retried] = {}  # by lsn of the PARKED record: what this process did; in no checkpoint
-        self._ready: Ready | None = None  # states and handlers that wait for `restore`
         self._limits = limits
         self._safeguards = safeguards
         self.outbox = Outbox() if outbox is None else outbox
@@ -405,35 +404,29 @@ class Shard:
         )
 
     def make_ready(self, ready: Ready) -> Iterator[None]:
-        """Make ready, in short steps, what a later `restore` goes on with; until then the shard holds nothing of it.
-
-        Its name is `Begun.digest` of the states that what is restored then was begun with.
-        """
-        self._drop_ready()
+        """Make ready, in short steps, what a later `restore` is given; until then the shard holds nothing of it."""
         while self.executor.restoring(ready.make_some):
             yield
-        self._ready = ready
 
-    def _drop_ready(self) -> None:
-        ready, self._ready = self._ready, None
-        if ready is not None:
-            self.executor.restoring(lambda *_: ready.drop())
+    def drop_ready(self, ready: Ready) -> None:
+        """Let go of what was made ready."""
+        self.executor.restoring(lambda *_: ready.drop())
 
-    def restore(self, snapshot: Snapshot, *, same_code: bool = True) -> None:
+    def restore(self, snapshot: Snapshot, *, same_code: bool = True, ready: Ready | None = None) -> None:
         """Replace everything by a checkpoint's content.
 
         Args:
             snapshot: the checkpoint.
             same_code: its fingerprint is that of the code that runs here; else what does not fit the code is held.
+            ready: made ready of the states that `snapshot.since` counts from, of other code; None: nothing was.
 
         Raises: as Executor.restore.
         """
         self._move_to(snapshot.times)
-        if self._ready is None or snapshot.since is None or snapshot.since.begun.digest != self._ready.name:
-            self._drop_ready()
+        if ready is None or snapshot.since is None:
             self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
         else:
-            self._go_on(self._ready, snapshot.since, snapshot.invocations)
+            self._go_on(ready, snapshot.since, snapshot.invocations)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
         self.parked = list(snapshot.parked)
@@ -445,8 +438,7 @@ class Shard:
 
     def _go_on(self, ready: Ready, since: Since, suspended: Sequence[bytes]) -> None:
         """Go on with what was made ready, but for what changed since."""
-        executor, self._ready = self.executor, None
-        executor.discard()
+        self.executor.discard()
 
         def restore(entities: Entities, how: Restoration, more_memory: Callable[[], object]) -> None:
             def records() -> Iterator[bytes]:
@@ -454,9 +446,12 @@ class Shard:
                     more_memory()
                     yield record
 
-            ready.restore(entities, how, since.changed, since.gone, records())
+            if self._safeguards.changes_since_ready:
+                ready.restore(entities, how, since.changed, since.gone, records())
+            else:
+                ready.restore(entities, how, {}, (), records())
 
-        executor.restoring(restore)
+        self.executor.restoring(restore)
 
 
 def _nothing_parked(parked: int) -> Retried:

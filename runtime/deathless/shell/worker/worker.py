@@ -259,7 +259,6 @@ class Worker:
             )
             if upgrader is not None:
                 upgrader.former.write_ahead = self._checkpoints.begin_first
-                upgrader.former.make_ready = shard.make_ready
                 parts_of_log.callback(self._checkpoints.drop_begun)
             engine = self._host.engine = ReplicaEngine(
                 core=core,
@@ -273,6 +272,8 @@ class Worker:
                 former=adopted.former_incarnations,
                 upgrade=None if upgrader is None else upgrader.upgrade,
             )
+            if upgrader is not None:
+                upgrader.former.make_ready = engine.takeover.make_ready
             self._commands = AdminCommands(
                 engine,
                 self._messaging,

@@ -322,9 +322,9 @@ def test_i6_what_does_not_fit_other_code_is_held_by_every_shard_that_runs_it() -
     assert primary.executor.held_count() == 0
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_what_was_made_ready_is_gone_on_with_only_where_it_is_of_the_state_that_was_begun(
-    monkeypatch: pytest.MonkeyPatch, *, same: bool
+@pytest.mark.parametrize("how", ["ready", "not ready", "since nothing"])
+def test_what_was_made_ready_is_gone_on_with_and_nothing_is_restored_whole(
+    monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     class Purse(msgspec.Struct):
         total: int = 0
@@ -339,24 +339,23 @@ def test_what_was_made_ready_is_gone_on_with_only_where_it_is_of_the_state_that_
     def copy(of: Shard) -> Snapshot:
         return of.snapshot(service="shop", service_id=bytes(16), incarnation=1, epoch=1, fingerprint=b"f")
 
-    first, ready = (open_shard(service, LIMITS, bytes(32)) for _ in range(2))
+    first, other = (open_shard(service, LIMITS, bytes(32)) for _ in range(2))
     execute(first, REGISTER)
     waits = [say(b"wait", msgspec.msgpack.encode({"amount": 5}), key) for key in (b"a", b"b", b"c")]
     execute(first, [(Run(1, 1, 0, 2), waits[:2])])
     before = copy(first)
-    assert list(ready.make_ready(Ready(b"before", dict(before.state), before.invocations))) == [None]
-    assert (ready.executor.state(), ready.executor.suspended()) == ({}, [])
+    ready = Ready(b"before", dict(before.state), before.invocations)
+    assert list(other.make_ready(ready)) == [None]
+    assert (other.executor.state(), other.executor.suspended()) == ({}, [])
     execute(first, [(Run(1, 3, 0, 1), waits[2:])])
     now = copy(first)
-    now.since = Since(Begun(1, 2, 2, b"before" if same else b"other"), *changes_between(before.state, now.state))
+    if how != "since nothing":
+        now.since = Since(Begun(1, 2, 2, b"before"), *changes_between(before.state, now.state))
     ran: list[object] = []
     monkeypatch.setattr(HandlerExecutor, "restore", _noting(HandlerExecutor.restore, ran))
-    ready.restore(now, same_code=False)
-    assert taken(ready) == taken(first)
-    assert len(ran) == (0 if same else 1), "all is restored where it is of another state"
-    ready.restore(now, same_code=False)
-    assert len(ran) == (1 if same else 2), "it is gone on with once"
-    assert taken(ready) == taken(first)
+    other.restore(now, same_code=False, ready=None if how == "not ready" else ready)
+    assert taken(other) == taken(first)
+    assert len(ran) == (0 if how == "ready" else 1)
 
 
 def test_runs_of_a_frame_are_cut_as_they_were_put_in() -> None:
