@@ -4,7 +4,7 @@
     tried    -> GIVE -> GIVEN -> a thread reads what was given, and migrates it -> the states are written ahead -> done
     migrated -> GIVE_CHANGES -> GIVEN_CHANGES -> the same thread migrates what changed since -> done
                             without a trial before: GIVE -> GIVEN, and all is migrated then
-                            where it goes back to an older version: BACK -> LOWERED, and the same
+                            where it goes back to an older version: BACK -> LOWERED, BACK_CHANGES -> LOWERED_CHANGES
 
 So nobody waits at the cut for what does not change between trial and cut. States with maps are migrated at the cut, all
 of them.
@@ -187,15 +187,14 @@ class FormerProcess(asyncio.Protocol):
 
     def _ask(self) -> None:
         """Have it give what it holds."""
-        path = str(self._path).encode()
-        if self._back is None and self._ahead is not None and self._waiting[0].cut:
-            self._send(Kind.GIVE_CHANGES, path)
-        elif self._back is None:
+        changes = self._ahead is not None and self._waiting[0].cut
+        if not changes:
             self._ahead = self._begun = None
-            self._send(Kind.GIVE, path)
+        if self._back is None:
+            self._send(Kind.GIVE_CHANGES if changes else Kind.GIVE, str(self._path).encode())
         else:
             back = msgspec.structs.replace(self._back, path=str(self._path))
-            self._send(Kind.BACK, msgspec.msgpack.encode(back))
+            self._send(Kind.BACK_CHANGES if changes else Kind.BACK, msgspec.msgpack.encode(back))
 
     @property
     def waiting_bytes(self) -> int:
@@ -221,17 +220,27 @@ class FormerProcess(asyncio.Protocol):
         if kind == Kind.STANDS:
             self.stands = int.from_bytes(body, "little")
         elif kind == Kind.GIVEN:
-            trial = bool(self._waiting) and not self._waiting[0].cut
-            self._take(self._look, prepare=trial and body[PLACE.size :] == GIVES_CHANGES)
+            self._take(self._look, prepare=self._is_trial and body[PLACE.size :] == GIVES_CHANGES)
         elif kind == Kind.GIVEN_CHANGES:
             gone = read_msgpack(body, ChangesGiven).gone
             self._take(lambda given: self._look_at_changes(given, gone))
         elif kind == Kind.LOWERED:
             lowered = read_msgpack(body, LoweredThere)
-            self._take(lambda given: self._look_at_lowered(given, lowered))
+            prepare = self._is_trial and lowered.gives_changes
+            self._take(lambda given: self._look_at_lowered(given, lowered, self._look), prepare=prepare)
+        elif kind == Kind.LOWERED_CHANGES:
+            rest = read_msgpack(body, LoweredThere)
+            self._take(
+                lambda given: self._look_at_lowered(given, rest, lambda this: self._look_at_changes(this, rest.gone))
+            )
         elif kind == Kind.FAILED:
             failed = read_msgpack(body, Failed)
             self._fail(_failure(failed))
+
+    @property
+    def _is_trial(self) -> bool:
+        """Is what comes for a trial, and not for the cut?"""
+        return bool(self._waiting) and not self._waiting[0].cut
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
@@ -313,11 +322,13 @@ class FormerProcess(asyncio.Protocol):
             made.snapshot.since = Since(self._begun, made.changed, gone)
         return made
 
-    def _look_at_lowered(self, given: Snapshot, lowered: LoweredThere) -> Migrated:
+    def _look_at_lowered(
+        self, given: Snapshot, lowered: LoweredThere, look: Callable[[Snapshot], Migrated]
+    ) -> Migrated:
         misfits, notes = (read_msgpack(each, list[Misfit]) for each in (lowered.misfits, lowered.notes))
         if misfits:
             return Migrated(snapshot=given, misfits=misfits, notes=notes, compatible=False, keys=lowered.keys)
-        found = self._look(given)
+        found = look(given)
         compatible = found.compatible and not lowered.changed
         return dataclasses.replace(found, notes=[*notes, *found.notes], compatible=compatible)
 

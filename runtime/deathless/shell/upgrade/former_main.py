@@ -15,7 +15,7 @@ import contextlib
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -89,6 +89,7 @@ class FormerCode:
         self._epoch = 0  # of the last frame
         self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last, where that is kept
         self._noting: Noting | None = None  # of what changed since then
+        self._known: Mapping[bytes, bytes] = {}  # see Lowered
 
     @property
     def lsn(self) -> int:
@@ -123,14 +124,9 @@ class FormerCode:
 
         The service's identity is for the reader to know: it is not in there.
         """
-        entities = self._entities
-        snapshot = self._snapshot(entities.all())
+        snapshot = self._snapshot(self._entities.all())
         _write(path, snapshot)
-        self._given = self._noting = None
-        if Noting.can_be(entities):
-            self._noting = Noting(entities)
-        else:
-            self._given = dict(snapshot.state)
+        self._note_changes(snapshot.state)
         return PLACE.pack(snapshot.lsn, snapshot.chain)
 
     def give_changes(self, path: str) -> ChangesGiven:
@@ -138,12 +134,7 @@ class FormerCode:
 
         Raises: InvalidArgument where it never was; OSError.
         """
-        if self._noting is not None:
-            changed, gone = self._noting.changes()
-        elif self._given is not None:
-            changed, gone = changes_between(self._given, self._shard.executor.state())
-        else:
-            raise InvalidArgument("GIVE_CHANGES before GIVE")
+        changed, gone = self._changes()
         snapshot = self._snapshot(changed)
         _write(path, snapshot)
         return ChangesGiven(PLACE.pack(snapshot.lsn, snapshot.chain), gone)
@@ -153,23 +144,60 @@ class FormerCode:
 
         Raises: InvalidConfig where the interface can't be read; OSError.
         """
+        snapshot = self._snapshot(self._entities.all())
+        told = self._lower(back, snapshot, None, [])
+        self._note_changes(snapshot.state)
+        return told
+
+    def lower_changes(self, back: Back) -> LoweredThere:
+        """Write what changed of the state since all was lowered, and all of the rest; as `lower`.
+
+        Raises: InvalidArgument where nothing was; OSError.
+        """
+        changed, gone = self._changes()
+        return self._lower(back, self._snapshot(changed), self._known, gone)
+
+    def _lower(
+        self, back: Back, snapshot: Snapshot, known: Mapping[bytes, bytes] | None, gone: list[bytes]
+    ) -> LoweredThere:
         lowered = lower_snapshot(
-            self._snapshot(),
+            snapshot,
             self._service,
             decode_interface(back.interface),
             limits=self._limits,
             time_us=back.time_us,
             shards=self._config.shards,
             upgrade=back.upgrade,
+            known=known,
         )
         _write(back.path, lowered.snapshot)
+        self._known = lowered.known
         return LoweredThere(
             PLACE.pack(lowered.snapshot.lsn, lowered.snapshot.chain),
             msgspec.msgpack.encode(lowered.misfits),
             msgspec.msgpack.encode(lowered.notes),
             lowered.keys,
             lowered.changed,
+            gives_changes=True,
+            gone=gone,
         )
+
+    def _note_changes(self, given: dict[bytes, bytes]) -> None:
+        """Note what changes from now on of the state, which was given whole."""
+        entities = self._entities
+        self._given = self._noting = None
+        if Noting.can_be(entities):
+            self._noting = Noting(entities)
+        else:
+            self._given = dict(given)
+
+    def _changes(self) -> tuple[dict[bytes, bytes], list[bytes]]:
+        """Give what changed since then. Raises: InvalidArgument."""
+        if self._noting is not None:
+            return self._noting.changes()
+        if self._given is None:
+            raise InvalidArgument("changes are asked for before all of it")
+        return changes_between(self._given, self._shard.executor.state())
 
     @property
     def _entities(self) -> Entities:
@@ -238,6 +266,9 @@ def serve(line: Line, config: ReplicaConfig | None = None) -> None:
                 line.send(Kind.GIVEN_CHANGES, msgspec.msgpack.encode(code.give_changes(body.decode())))
             elif kind == Kind.BACK:
                 line.send(Kind.LOWERED, msgspec.msgpack.encode(code.lower(read_msgpack(body, Back))))
+            elif kind == Kind.BACK_CHANGES:
+                lowered = code.lower_changes(read_msgpack(body, Back))
+                line.send(Kind.LOWERED_CHANGES, msgspec.msgpack.encode(lowered))
             else:
                 raise InvalidArgument(f"packet {kind} is not known")
         if code is not None:

@@ -28,7 +28,7 @@ from deathless.execution.invocations.ready import Ready
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade import former as former_module
 from deathless.shell.upgrade.former import FormerProcess
-from deathless.shell.upgrade.packets import GIVES_CHANGES, Kind, packet
+from deathless.shell.upgrade.packets import GIVES_CHANGES, Kind, LoweredThere, packet
 
 __all__ = ["former_code", "later_code"]
 
@@ -209,6 +209,61 @@ def test_what_can_not_go_back_is_refused_by_name_and_it_goes_on(later_code: Form
         assert "MigrationRaised: key ann: ValueError: it owes, 1 of 1 key" in refused.message
         former.apply(later_code.frame(2))
         assert isinstance(await migrated(former), Snapshot)
+
+    later_code.run(later_code.process(code_of_before()), work)
+
+
+def test_on_the_way_back_too_only_what_changed_since_the_trial_is_made_at_the_cut(later_code: Former) -> None:
+    begun = Begun(100, 2, 1, bytes(16))
+    written: list[dict[bytes, bytes]] = []
+    sent: list[int] = []
+
+    def write_ahead(state: Mapping[bytes, bytes], done: Callable[[Begun | None], None]) -> None:
+        written.append(dict(state))
+        done(begun)
+
+    async def work(former: FormerProcess) -> None:
+        send = former._send
+        former.write_ahead = write_ahead
+        former._send = lambda kind, body: (sent.append(kind), send(kind, body))[1]  # type: ignore[method-assign]
+        for frame in (later_code.frame(), later_code.frame(3), later_code.frame(5, key=b"bob")):
+            former.apply(frame)
+        assert isinstance(await tried(former), Migrated)
+        assert written == [{b"ann": b"\x81\xa5total\x03", b"bob": b"\x81\xa5total\x05"}]
+        for frame in (later_code.frame(4, key=b"bob"), later_code.frame(2, key=b"zoe")):
+            former.apply(frame)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        changed = {b"bob": b"\x81\xa5total\x09", b"zoe": b"\x81\xa5total\x02"}
+        assert (given.lsn, given.since) == (later_code.snapshot().lsn, Since(begun, changed, []))
+        assert given.state == written[0] | changed
+        open_shard(code_of_before(), LIMITS, SEED).restore(given)
+        former.apply(later_code.frame(-9, key=b"eve"))
+        refused = await migrated(former)
+        assert isinstance(refused, UpgradeRefused)
+        assert "MigrationRaised: key eve: ValueError: it owes" in refused.message, "it came behind the trial"
+        assert [kind for kind in sent if kind != Kind.APPLY] == [Kind.BACK, Kind.BACK_CHANGES, Kind.BACK_CHANGES]
+
+    later_code.run(later_code.process(code_of_before()), work)
+
+
+def test_process_of_a_release_that_lowers_no_changes_lowers_everything(
+    later_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Older(LoweredThere, array_like=True, frozen=True):
+        def __post_init__(self) -> None:
+            msgspec.structs.force_setattr(self, "gives_changes", False)
+
+    monkeypatch.setattr(former_module, "LoweredThere", Older)
+
+    async def work(former: FormerProcess) -> None:
+        former.write_ahead = lambda _, done: done(Begun(1, 1, 1, bytes(16)))
+        for frame in (later_code.frame(), later_code.frame(3)):
+            former.apply(frame)
+        assert isinstance(await tried(former), Migrated)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        assert (given.since, given.state) == (None, {b"ann": b"\x81\xa5total\x03"})
 
     later_code.run(later_code.process(code_of_before()), work)
 
