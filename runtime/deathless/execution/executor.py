@@ -64,6 +64,7 @@ from deathless.execution.invocations import journal
 from deathless.execution.invocations.all_invocations import Invocations
 from deathless.execution.invocations.arrivals import Arrivals
 from deathless.execution.invocations.journal import CLIENT, Origin, Received, encode_record
+from deathless.execution.invocations.kept_records import KeptRecords
 from deathless.execution.invocations.peer_intake import MALFORMED, is_plain_sender, take_in
 from deathless.execution.invocations.restoration import Restoration
 from deathless.execution.invocations.schedules import Schedules
@@ -704,11 +705,11 @@ class HandlerExecutor:
         received = waiting.received
         return encode(Kind.CALL, method=received.method.encode(), key=received.key, args=received.arguments)
 
-    def suspended(self) -> list[bytes]:
-        """Encoded schedules and invocations for a checkpoint, ascending by id."""
+    def suspended(self, kept: KeptRecords | None = None) -> list[bytes]:
+        """Encoded schedules and invocations for a checkpoint, ascending by id; `kept`: as they were given before."""
         return [
             *map(encode_record, self._invocations.schedules.suspended()),
-            *self._invocations.tables.suspended(self._entities.state),
+            *self._invocations.tables.suspended(self._entities.state, kept),
         ]
 
     def limit_targets(self, known: Known) -> None:

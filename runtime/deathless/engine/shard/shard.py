@@ -372,11 +372,12 @@ class Shard:
         epoch: int,
         fingerprint: bytes,
         state: dict[bytes, bytes] | None = None,
+        invocations: list[bytes] | None = None,
     ) -> Snapshot:
         """Copy everything at the current place; the state's bytes are shared, the containers are not.
 
-        With `state` that is given as it is, in place of a copy of the executor's: to copy it takes as long as it has
-        keys.
+        With `state` or `invocations` those are given as they are, in place of a copy of what the executor holds: that
+        takes as long as there are some.
         """
         place = self.place
         return Snapshot(
@@ -394,7 +395,7 @@ class Shard:
             keys=self.keys.snapshot(),
             keys_floor_us=self.keys.floor_us,
             parked=list(self.parked),
-            invocations=self.executor.suspended(),
+            invocations=self.executor.suspended() if invocations is None else invocations,
             outbox=self.outbox.snapshot(),
             peers=self.peers.snapshot(),
             results=self.results.snapshot(),

@@ -33,9 +33,9 @@ from deathless.engine.replica.failures import as_ours
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.handlers.entities import Entities
 from deathless.execution.handlers.noting import Noting
 from deathless.execution.interface.interface import decode_interface
+from deathless.execution.invocations.kept_records import KeptRecords
 from deathless.execution.migration.lowering import lower_snapshot
 from deathless.execution.values.failure import FATAL
 from deathless.shell.disk.filesystem import RealFileSystem
@@ -89,6 +89,7 @@ class FormerCode:
         self._epoch = 0  # of the last frame
         self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last, where that is kept
         self._noting: Noting | None = None  # of what changed since then
+        self._records = KeptRecords()
         self._known: Mapping[bytes, bytes] = {}  # see Lowered
 
     @property
@@ -124,7 +125,7 @@ class FormerCode:
 
         The service's identity is for the reader to know: it is not in there.
         """
-        snapshot = self._snapshot(self._entities.all())
+        snapshot = self._snapshot(self._executor.entities.all())
         _write(path, snapshot)
         self._note_changes(snapshot.state)
         return PLACE.pack(snapshot.lsn, snapshot.chain)
@@ -144,7 +145,7 @@ class FormerCode:
 
         Raises: InvalidConfig where the interface can't be read; OSError.
         """
-        snapshot = self._snapshot(self._entities.all())
+        snapshot = self._snapshot(self._executor.entities.all())
         told = self._lower(back, snapshot, None, [])
         self._note_changes(snapshot.state)
         return told
@@ -184,7 +185,7 @@ class FormerCode:
 
     def _note_changes(self, given: dict[bytes, bytes]) -> None:
         """Note what changes from now on of the state, which was given whole."""
-        entities = self._entities
+        entities = self._executor.entities
         self._given = self._noting = None
         if Noting.can_be(entities):
             self._noting = Noting(entities)
@@ -200,12 +201,12 @@ class FormerCode:
         return changes_between(self._given, self._shard.executor.state())
 
     @property
-    def _entities(self) -> Entities:
+    def _executor(self) -> HandlerExecutor:
         executor = self._shard.executor
         assert isinstance(executor, HandlerExecutor)
-        return executor.entities
+        return executor
 
-    def _snapshot(self, state: dict[bytes, bytes] | None = None) -> Snapshot:
+    def _snapshot(self, state: dict[bytes, bytes]) -> Snapshot:
         return self._shard.snapshot(
             service=self._config.service,
             service_id=bytes(16),
@@ -213,6 +214,7 @@ class FormerCode:
             epoch=self._epoch,
             fingerprint=self._fingerprint,
             state=state,
+            invocations=self._executor.suspended(self._records),
         )
 
 
