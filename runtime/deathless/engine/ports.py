@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NewType, Protocol, TypeVar
+from typing import NamedTuple, NewType, Protocol
 
 import msgspec
 
@@ -31,11 +31,6 @@ from deathless.codec.peer_messages import (
 )
 from deathless.codec.witness import Point
 
-if TYPE_CHECKING:  # who knows these ports alone runs no handlers
-    from deathless.execution.handlers.entities import Entities
-    from deathless.execution.invocations.restoration import Restoration
-
-T = TypeVar("T")
 Handle = NewType("Handle", int)
 """An open file of a FileSystem."""
 
@@ -508,10 +503,6 @@ class Executor(Protocol):
 
         Raises: Diverged naming the invocation that asked for something else than it did before, of the same code.
         """
-        ...
-
-    def restoring(self, work: Callable[[Entities, Restoration, Callable[[], object]], T]) -> T:
-        """Do something that runs handlers again; it is given what is to be called before each of them as well."""
         ...
 
     def discard(self) -> None:

@@ -36,7 +36,7 @@ from deathless.engine.ports import Holder, LockView, Tail
 from deathless.engine.replica.failures import as_ours
 from deathless.engine.replica.met_times import MetTimes
 from deathless.engine.replica.upgrade_steps import Upgrade, UpgradeSteps
-from deathless.execution.invocations.ready import Ready
+from deathless.execution.ready import Ready
 
 if TYPE_CHECKING:
     from deathless.engine.replica.replica_engine import ReplicaEngine

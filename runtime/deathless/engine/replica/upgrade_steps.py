@@ -31,7 +31,7 @@ from deathless.engine.replica.applying import Code
 from deathless.engine.replica.failures import as_ours
 from deathless.engine.replica.outside import Former
 from deathless.engine.shard.shard import Shard, cut_runs
-from deathless.execution.invocations.ready import Ready
+from deathless.execution.ready import Ready
 
 if TYPE_CHECKING:
     from deathless.engine.replica.replica_engine import ReplicaEngine
@@ -147,7 +147,7 @@ class UpgradeSteps:
     def _drop(self) -> None:
         ready, self._ready = self._ready, None
         if ready is not None:
-            self._engine.shard.drop_ready(ready)
+            ready.drop(self._engine.shard.executor)
 
     def migrate(self, epoch: int) -> None:
         """Make what the new code goes on with."""

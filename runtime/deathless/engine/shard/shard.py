@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -28,7 +28,7 @@ from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
-from deathless.codec.snapshot import ParkedRecord, Since, Snapshot, UnknownRecord
+from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
@@ -42,9 +42,7 @@ from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
 from deathless.engine.shard.messaging import Asked, Messaging, describe, parked_reply
-from deathless.execution.handlers.entities import Entities
-from deathless.execution.invocations.ready import Ready
-from deathless.execution.invocations.restoration import Restoration
+from deathless.execution.ready import Ready
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 PARKED_BYTES_MAX = 256 << 20  # the same, bytes
@@ -406,12 +404,8 @@ class Shard:
 
     def make_ready(self, ready: Ready) -> Iterator[None]:
         """Make ready, in short steps, what a later `restore` is given; until then the shard holds nothing of it."""
-        while self.executor.restoring(ready.make_some):
+        while ready.make_some(self.executor):
             yield
-
-    def drop_ready(self, ready: Ready) -> None:
-        """Let go of what was made ready."""
-        self.executor.restoring(lambda *_: ready.drop())
 
     def restore(self, snapshot: Snapshot, *, same_code: bool = True, ready: Ready | None = None) -> None:
         """Replace everything by a checkpoint's content.
@@ -427,7 +421,9 @@ class Shard:
         if ready is None or snapshot.since is None:
             self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
         else:
-            self._go_on(ready, snapshot.since, snapshot.invocations)
+            since = snapshot.since
+            changed, gone = (since.changed, since.gone) if self._safeguards.changes_since_ready else ({}, ())
+            ready.restore(self.executor, changed, gone, snapshot.invocations)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
         self.parked = list(snapshot.parked)
@@ -436,23 +432,6 @@ class Shard:
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
         place.due = self.executor.due()
         place.generation = snapshot.generation
-
-    def _go_on(self, ready: Ready, since: Since, suspended: Sequence[bytes]) -> None:
-        """Go on with what was made ready, but for what changed since."""
-        self.executor.discard()
-
-        def restore(entities: Entities, how: Restoration, more_memory: Callable[[], object]) -> None:
-            def records() -> Iterator[bytes]:
-                for record in suspended:
-                    more_memory()
-                    yield record
-
-            if self._safeguards.changes_since_ready:
-                ready.restore(entities, how, since.changed, since.gone, records())
-            else:
-                ready.restore(entities, how, {}, (), records())
-
-        self.executor.restoring(restore)
 
 
 def _nothing_parked(parked: int) -> Retried:

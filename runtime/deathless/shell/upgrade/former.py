@@ -38,8 +38,8 @@ from deathless.core.client.events import error_of
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.replica.failures import as_ours
 from deathless.execution.interface.misfit import Misfit
-from deathless.execution.invocations.ready import Ready
 from deathless.execution.migration.ahead import Ahead, known_in
+from deathless.execution.ready import Ready
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade.former_link import FormerLink
 from deathless.shell.upgrade.migration import told

@@ -17,7 +17,7 @@ from deathless.codec.map_entries import PREFIX
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
-from deathless.execution.invocations.ready import Ready
+from deathless.execution.ready import Ready
 from deathless.simulation.workload.codes import LabCode, carried
 
 if TYPE_CHECKING:

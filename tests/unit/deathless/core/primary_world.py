@@ -8,9 +8,9 @@ looked at. The executor echoes: the reply to a message is OK with the message's 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from deathless.base.errors import Deposed
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
@@ -56,7 +56,6 @@ from deathless.engine.shard.assembly import shard_around
 from deathless.engine.shard.shard import Executed
 
 E = TypeVar("E", bound=fx.Effect)
-T = TypeVar("T")
 SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count
 SECRET = b"known to one client"
 WALL_US = 1_700_000_000_000_000
@@ -116,9 +115,6 @@ class Echo:
 
     def moved(self, times: Times) -> None:
         """See the port."""
-
-    def restoring(self, work: Callable[[Any, Any, Any], T]) -> T:
-        return work(None, None, int)
 
     def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> None:
         self.ran.append(b"advance")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import msgspec
 from tests.encoded import encode_fork
@@ -41,8 +40,6 @@ from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.engine.shard.messaging import NOTHING_WRITTEN
 
-T = TypeVar("T")
-
 SECOND = 1_000_000
 
 
@@ -70,9 +67,6 @@ class Talker:
 
     def close(self) -> None:
         pass
-
-    def restoring(self, work: Callable[[Any, Any, Any], T]) -> T:
-        return work(None, None, int)
 
     def execute(
         self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]

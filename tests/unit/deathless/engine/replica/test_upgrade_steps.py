@@ -254,7 +254,7 @@ class FakeReady:
     def restore(self, *_: object) -> None:
         self.told.append("restored")
 
-    def drop(self) -> None:
+    def drop(self, *_: object) -> None:
         self.told.append("dropped")
 
 

@@ -35,7 +35,7 @@ from deathless.engine.shard.assembly import open_shard, shard_around
 from deathless.engine.shard.shard import Shard, cut_runs
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.invocations.ready import Ready
+from deathless.execution.ready import Ready
 from deathless.execution.turn.context import Context
 
 Runs = list[tuple[Run, Sequence[bytes]]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.deathless.execution.invocations.test_ready import CHANGES, hub_with
 from tests.unit.deathless.execution.messaging_bench import Hub
 from tests.unit.deathless.execution.saga_versions import begun
+from tests.unit.deathless.execution.test_ready import CHANGES, hub_with
 
 from deathless.codec.peer_messages import Attempt, Target
 from deathless.execution.invocations.invocation import Invocation

@@ -24,7 +24,7 @@ from tests.unit.deathless.shell.upgrade_bench import (
 from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
-from deathless.execution.invocations.ready import Ready
+from deathless.execution.ready import Ready
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade import former as former_module
 from deathless.shell.upgrade.former import FormerProcess
@@ -213,7 +213,9 @@ def test_what_can_not_go_back_is_refused_by_name_and_it_goes_on(later_code: Form
     later_code.run(later_code.process(code_of_before()), work)
 
 
-def test_on_the_way_back_too_only_what_changed_since_the_trial_is_made_at_the_cut(later_code: Former) -> None:
+def test_on_the_way_back_too_only_what_changed_since_the_trial_is_made_at_the_cut(
+    later_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun = Begun(100, 2, 1, bytes(16))
     written: list[dict[bytes, bytes]] = []
     sent: list[int] = []
@@ -224,8 +226,13 @@ def test_on_the_way_back_too_only_what_changed_since_the_trial_is_made_at_the_cu
 
     async def work(former: FormerProcess) -> None:
         send = former._send
+
+        def noted(kind: Kind, body: bytes) -> None:
+            sent.append(kind)
+            send(kind, body)
+
         former.write_ahead = write_ahead
-        former._send = lambda kind, body: (sent.append(kind), send(kind, body))[1]  # type: ignore[method-assign]
+        monkeypatch.setattr(former, "_send", noted)
         for frame in (later_code.frame(), later_code.frame(3), later_code.frame(5, key=b"bob")):
             former.apply(frame)
         assert isinstance(await tried(former), Migrated)

@@ -12,11 +12,10 @@ from tests.unit.deathless.execution.messaging_bench import Hub, executor_of
 from deathless import Context, Service, Struct
 from deathless.codec.checkpoint_ahead import changes_between
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.handlers.entities import Entities
 from deathless.execution.handlers.probe import KEY
 from deathless.execution.invocations import restoration as restoration_module
-from deathless.execution.invocations.ready import STEP, Ready
 from deathless.execution.invocations.restoration import Restoration
+from deathless.execution.ready import STEP, Ready
 
 Change = Callable[[Hub], object]
 
@@ -106,19 +105,14 @@ class Made:
         self.before = dict(hub.executor.state())
         self.executor = executor_of(hub.service, Keys())
         self.ready = Ready(b"name", dict(self.before), hub.executor.suspended())
-        while self.executor.restoring(self.ready.make_some):
+        while self.ready.make_some(self.executor):
             pass
 
     def restore(self) -> None:
         """Have the executor go on with what the hub holds now."""
         held = self.hub.executor
         changed, gone = changes_between(self.before, held.state())
-
-        def restore(entities: Entities, how: Restoration, _: object) -> None:
-            self.ready.restore(entities, how, changed, gone, held.suspended())
-
-        self.executor.discard()
-        self.executor.restoring(restore)
+        self.ready.restore(self.executor, changed, gone, held.suspended())
 
 
 def whole(hub: Hub) -> HandlerExecutor:
@@ -168,7 +162,7 @@ def test_before_that_the_executor_holds_nothing_and_what_is_not_needed_is_let_go
     assert [each in live for each in handlers] == [each.waits is not None for each in handlers]
     other = Made(hub_with())
     handlers = list(other.ready._handlers.values())
-    other.ready.drop()
+    other.ready.drop(other.executor)
     assert all(each.waits is None for each in handlers)
 
 
@@ -196,11 +190,8 @@ def test_only_handlers_are_run_again_that_changed_or_whose_state_did(monkeypatch
 def test_a_handler_is_run_again_where_the_state_of_its_key_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made(hub_with())
     records, other = made.hub.executor.suspended(), made.before[b"plain"]
-
-    def restore(entities: Entities, how: Restoration, _: object) -> None:
-        made.ready.restore(entities, how, {b"pays0": other}, [b"watched2"], records)
-
-    monkeypatch.setattr(made, "restore", lambda: made.executor.restoring(restore))
+    changed, gone = {b"pays0": other}, [b"watched2"]
+    monkeypatch.setattr(made, "restore", lambda: made.ready.restore(made.executor, changed, gone, records))
     assert ran_again(made, monkeypatch) == [b"pays0", b"watched2"]
 
 
@@ -212,11 +203,6 @@ def test_a_handler_whose_key_another_one_holds_by_then_is_not_taken_as_it_is(mon
     beside.tick(1_000_000)
     beside.begin("pay", "pays0", amount=4)
     first = next(data for data in beside.executor.suspended() if b"pays0" in data)
-
-    def restore(entities: Entities, how: Restoration, _: object) -> None:
-        made.ready.restore(entities, how, {}, [], [first, pays])
-
-    made.executor.discard()
-    made.executor.restoring(restore)
+    made.ready.restore(made.executor, {}, [], [first, pays])
     [misfit] = made.executor.restoration.misfits()
     assert "holds its key, which the one of lsn" in misfit.what

@@ -12,9 +12,10 @@ Guarantees: until `restore` the executor holds nothing of it. Does not: know log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from deathless.execution.executor import HandlerExecutor
 from deathless.execution.handlers.entities import Entities
 from deathless.execution.handlers.probe import KEY
 from deathless.execution.invocations.invocation import Invocation
@@ -41,8 +42,15 @@ class Ready:
         self._at = 0
         self._handlers: dict[bytes, Invocation] = {}  # by record
 
-    def make_some(self, entities: Entities, restoration: Restoration, more_memory: Callable[[], object]) -> bool:
-        """Make some more handlers ready, with more memory for each; False: there were none left."""
+    def make_some(self, executor: object) -> bool:
+        """Make some more handlers ready; False: there were none left.
+
+        Args:
+            executor: a HandlerExecutor; it holds nothing of them.
+        """
+        return _of(executor).restoring(self._make_some)
+
+    def _make_some(self, entities: Entities, restoration: Restoration, more_memory: Callable[[], object]) -> bool:
         some = self._records[self._at : self._at + STEP]
         self._at += len(some)
         held, entities.state = entities.state, self._state
@@ -57,40 +65,60 @@ class Ready:
         return bool(some)
 
     def restore(
-        self,
-        entities: Entities,
-        restoration: Restoration,
-        changed: Mapping[bytes, bytes],
-        gone: Collection[bytes],
-        suspended: Iterable[bytes],
+        self, executor: object, changed: Mapping[bytes, bytes], gone: Collection[bytes], suspended: Iterable[bytes]
     ) -> None:
-        """Give an executor, which holds nothing, all states and invocations; only once.
+        """Replace all that an executor holds by all states and invocations; only once.
 
         Args:
-            entities: of the executor.
-            restoration: likewise.
+            executor: a HandlerExecutor.
             changed: entries that are new or other ones than those that were made ready.
             gone: keys that are no more.
             suspended: records of all that is suspended now, whether changed or not.
 
         Raises: CorruptCheckpoint.
         """
+        replaced = _of(executor)
+        replaced.discard()
+
+        def restore(entities: Entities, restoration: Restoration, more_memory: Callable[[], object]) -> None:
+            def records() -> Iterator[bytes]:
+                for record in suspended:
+                    more_memory()
+                    yield record
+
+            self._put(entities, changed, gone)
+            restoration.restore(records(), same_code=False, ready=self._still_ready(changed, gone))
+
+        replaced.restoring(restore)
+
+    def _put(self, entities: Entities, changed: Mapping[bytes, bytes], gone: Collection[bytes]) -> None:
         state, probes = self._state, self._probes
         for key in gone:
             (probes if key.startswith(KEY) else state).pop(key, None)
         for key, value in changed.items():
             (probes if key.startswith(KEY) else state)[key] = value
         entities.state, entities.probes.held = state, probes
+
+    def _still_ready(self, changed: Mapping[bytes, bytes], gone: Collection[bytes]) -> dict[bytes, Invocation]:
+        """Give the handlers whose key's state is as it was; all others are let go."""
         ready, self._handlers = self._handlers, {}
         for record, invocation in list(ready.items()):
             key = invocation.received.key
             if key in changed or key in gone:
                 del ready[record]
                 invocation.kill()
-        restoration.restore(suspended, same_code=False, ready=ready)
+        return ready
 
-    def drop(self) -> None:
-        """Let all of it go."""
+    def drop(self, executor: object) -> None:
+        """Let all of it go, which was made ready for this HandlerExecutor."""
+        _of(executor).restoring(lambda *_: self._drop())
+
+    def _drop(self) -> None:
         for invocation in self._handlers.values():
             invocation.kill()
         self._handlers = {}
+
+
+def _of(executor: object) -> HandlerExecutor:
+    assert isinstance(executor, HandlerExecutor)
+    return executor
