@@ -99,8 +99,7 @@ async def _round(setting: Setting, keys: int, suspended: int) -> _Round:
             await service.run("upgrade", "--to", f"{SERVICES / 'accounts_2.py'}:bench", "--json")
             up, back = await callers.gap_ms(since), None
             since = time.perf_counter()
-            # All of it is lowered under the lock, which has 10 seconds: a large state may be too much for that.
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError):  # it is called off where what is left for the cut takes too long
                 await service.run("upgrade", "back-out", "--json")
                 back = await callers.gap_ms(since)
             return _Round(up, back, await callers.finish())

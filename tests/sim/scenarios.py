@@ -107,6 +107,7 @@ from tests.sim.scenarios_takeover import (
 from tests.sim.scenarios_upgrade import (
     STEPS,
     both_killed,
+    changed_since_it_was_made_ready,
     frozen_as_it,
     handover_that_comes_late,
     handover_that_nobody_sent,
@@ -231,6 +232,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a copy with the same lock store": copied_with_its_store,
     "a clone that talks to a peer": clone_that_talks_to_a_peer,
     "upgraded": upgraded,
+    "changed since it was made ready": changed_since_it_was_made_ready,
     "upgraded, with a lock store": upgraded_by_etcd,
     "upgraded, with one replica": upgraded_alone,
     "an upgrade, and back": upgrade_and_back,

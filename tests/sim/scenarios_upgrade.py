@@ -51,6 +51,24 @@ def upgraded(safeguards: Safeguards, fence: str = "seal") -> list[Violation]:
     return finish_upgrade(cluster, *extra, generation=2)
 
 
+def changed_since_it_was_made_ready(safeguards: Safeguards) -> list[Violation]:
+    """States and handlers are made ready ahead, and calls go on: the new code leads with what there is at the cut."""
+    cluster = make(safeguards)
+    node = with_upgrader(cluster, ahead=1)
+    assert cluster.run_until(lambda: _is_ready(node), SECOND_US), "nothing is made ready"
+    cluster.run_for(SECOND_US // 2)
+    if not _is_ready(node) or not upgrade_to(cluster, node):
+        return given_up(cluster, "the upgrade is not made")
+    follow_suit(cluster)
+    cluster.run_for(SECOND_US // 2)
+    return finish_upgrade(cluster, *take_over(cluster), generation=2)
+
+
+def _is_ready(node: ReplicaNode) -> bool:
+    assert node.worker_node is not None
+    return node.worker_node.running.takeover.is_ready
+
+
 def upgraded_by_etcd(safeguards: Safeguards) -> list[Violation]:
     """The same with the lock in a store."""
     return upgraded(safeguards, "etcd")

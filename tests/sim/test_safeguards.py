@@ -75,6 +75,7 @@ SHOWN = (
     ("compare_former", "a former code that loses a frame", "scenario"),
     ("checkpoint_before_head", "an upgrader is killed as it opens, before its first reply", "scenario"),
     ("verify_first_checkpoint", "a first checkpoint that was never good", "scenario"),
+    ("changes_since_ready", "changed since it was made ready", "recovery"),
     ("lower_on_the_way_back", "upgraded, backed out and upgraded again under kills", "agreement"),
     # Copies.
     ("check_place", "a directory copied by files", "copies"),

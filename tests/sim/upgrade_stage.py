@@ -33,12 +33,12 @@ COLLECTING: Final = replace(LAB_LIMITS, segment_bytes_max=1 << 15, checkpoint_ev
 Act = Callable[[ReplicaNode], None]
 
 
-def with_upgrader(cluster: Cluster, name: str = "u0", to: LabCode | None = None) -> ReplicaNode:
-    """Start a replica of other code, and wait until the primary streams to it."""
+def with_upgrader(cluster: Cluster, name: str = "u0", to: LabCode | None = None, *, ahead: int = 0) -> ReplicaNode:
+    """Start a replica of other code, and wait until the primary streams to it; `ahead`: see SimUpgrade."""
     worker = primary_of(cluster).worker_node
     assert worker is not None
     code = worker.running_code
-    upgrade = SimUpgrade(ID, to or cluster.shared.beside.other_code(code), generation_of(cluster))
+    upgrade = SimUpgrade(ID, to or cluster.shared.beside.other_code(code), generation_of(cluster), ahead=ahead)
     node = cluster.add_upgrader(name, code, upgrade)
     node.start()
     assert comes_up_to_date(cluster, name), f"{name} is not up to date"

@@ -123,6 +123,7 @@ class Safeguards:
     compare_former: bool = True  # other code goes on only with a state that was made at just the log's end
     checkpoint_before_head: bool = True  # what other code begins with is durable before head names it
     verify_first_checkpoint: bool = True  # and was read back before that
+    changes_since_ready: bool = True  # what was made ready ahead of an upgrade gives way to what changed since
     lower_on_the_way_back: bool = True  # older code is given its own shapes, which the code that serves makes
 
     # Who may do what.

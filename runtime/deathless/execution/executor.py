@@ -65,6 +65,7 @@ from deathless.execution.invocations import journal
 from deathless.execution.invocations.all_invocations import Invocations
 from deathless.execution.invocations.arrivals import Arrivals
 from deathless.execution.invocations.journal import CLIENT, Origin, Received, encode_record
+from deathless.execution.invocations.kept_records import KeptRecords
 from deathless.execution.invocations.peer_intake import MALFORMED, is_plain_sender, take_in
 from deathless.execution.invocations.restoration import Restoration
 from deathless.execution.invocations.schedules import Schedules
@@ -708,11 +709,11 @@ class HandlerExecutor:
         received = waiting.received
         return encode(Kind.CALL, method=received.method.encode(), key=received.key, args=received.arguments)
 
-    def suspended(self) -> list[bytes]:
-        """Encoded schedules and invocations for a checkpoint, ascending by id."""
+    def suspended(self, kept: KeptRecords | None = None) -> list[bytes]:
+        """Encoded schedules and invocations for a checkpoint, ascending by id; `kept`: as they were given before."""
         return [
             *map(encode_record, self._invocations.schedules.suspended()),
-            *self._invocations.tables.suspended(self._entities.state),
+            *self._invocations.tables.suspended(self._entities.state, kept),
         ]
 
     def limit_targets(self, known: Known) -> None:
@@ -732,6 +733,11 @@ class HandlerExecutor:
     def rolling_update(self) -> bytes:
         """Give 32 bytes that stand for all new states, replies and outputs since the last call (see written)."""
         return self._written.rolling_update()
+
+    @property
+    def entities(self) -> Entities:
+        """State of all keys, for who notes how it changes."""
+        return self._entities
 
     def state(self) -> dict[bytes, bytes]:
         """Encoded state per key (UTF-8; b"" for a service of one object); the caller must not change it.
@@ -769,6 +775,10 @@ class HandlerExecutor:
         self._entities.restore(state)
         records = self._with_memory(suspended)
         self._hidden(lambda: self.restoration.restore(records, same_code=same_code, translation=translation))
+
+    def restoring(self, work: Callable[[Entities, Restoration, Callable[[], object]], T]) -> T:
+        """Do something that runs handlers again; it is given what is to be called before each of them as well."""
+        return self._hidden(lambda: work(self._entities, self.restoration, self._more_memory))
 
     def _with_memory(self, suspended: Sequence[bytes]) -> Iterator[bytes]:
         for record in suspended:

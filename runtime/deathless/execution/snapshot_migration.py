@@ -17,7 +17,7 @@ files; bring a parked message to fit (it is told when it is run again). Imports 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from deathless.execution.interface.reading import reads
 from deathless.execution.interface.shapes import Shapes, show
 from deathless.execution.invocations.misfits import CARRY_DIFFERS, CARRY_OPEN, CARRY_RAISED, CARRY_UNFIT
 from deathless.execution.invocations.translation import IDENTITY, Translation
+from deathless.execution.migration.ahead import Ahead, Known, keys_in, together
 from deathless.execution.migration.messages import Fitting, fit_messages, under_way_in, waiting_in
 from deathless.execution.migration.state import Migrator, migrate_state
 from deathless.execution.migration.translation import Versions
@@ -64,6 +65,7 @@ class Migrated:
         keys: that were migrated, or stayed.
         maps: states of the new code have maps.
         carried: suspended handlers that go on as their author says.
+        former: what waits, as the former code's records have it.
     """
 
     snapshot: Snapshot
@@ -74,40 +76,12 @@ class Migrated:
     changed: Mapping[bytes, bytes] = dataclasses.field(default_factory=dict)
     maps: bool = False
     carried: int = 0
+    former: Sequence[bytes] = ()
 
     @property
     def has_maps(self) -> bool:
         """Does the state have items of maps, or states that have maps?"""
         return self.maps or any(key.startswith(PREFIX) for key in self.snapshot.state)
-
-
-class Ahead:
-    """States that were migrated ahead of the cut: the rest of a state of which only what changed is migrated then.
-
-    Args:
-        entries: that came of a checkpoint; taken over, and changed here.
-    """
-
-    def __init__(self, entries: dict[bytes, bytes]) -> None:
-        self.entries = entries
-        self._was: dict[bytes, bytes | None] = {}  # of entries that were overlaid; None: there was none
-
-    def overlaid(self, changed: Mapping[bytes, bytes], gone: Collection[bytes]) -> dict[bytes, bytes]:
-        """Give all entries, with these in place of those; what was overlaid before is as it was first.
-
-        What is given is good until the next call.
-        """
-        entries = self.entries
-        for key, value in self._was.items():
-            if value is None:
-                del entries[key]
-            else:
-                entries[key] = value
-        self._was = {key: entries.get(key) for key in (*changed, *gone)}
-        entries.update(changed)
-        for key in gone:
-            del entries[key]
-        return entries
 
 
 def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its name
@@ -124,7 +98,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     ahead: Ahead | None = None,
     gone: Collection[bytes] = (),
 ) -> Migrated:
-    """Migrate all of a checkpoint.
+    """Migrate all of a checkpoint, or what changed since that was done ahead.
 
     Args:
         snapshot: of the former code; not changed.
@@ -137,7 +111,8 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
         sharding: which shard this is; None: of a service of one.
         lowered: it was lowered to this version by the code of `before`, which is later: it is in this code's shapes, or
             what is not is a misfit.
-        ahead: the rest of the state, migrated by the same arguments before; None: the checkpoint holds all of it.
+        ahead: the rest of the state, and what is known of handlers that wait, by the same arguments before; None: the
+            checkpoint holds all of the state, and all is looked at.
         gone: keys of that which are no more.
 
     Raises: CorruptCheckpoint.
@@ -147,7 +122,12 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     if lowered:
         before = msgspec.structs.replace(new, version=serving)
     carries = service.declared.carries(before.version)
-    compared = compare(before, new, service.declared, under_way=under_way_in(snapshot, carries))
+    stay: Sequence[Known] = ()
+    looked_at = snapshot
+    if ahead is not None:
+        stay, others = ahead.parted(snapshot.invocations, (*snapshot.state, *gone))
+        looked_at = dataclasses.replace(snapshot, invocations=others)
+    compared = compare(before, new, service.declared, under_way=under_way_in(looked_at, carries, stay))
     way = service.declared.way(before.version)
     if compared.misfits or isinstance(way, Gap) or before.single != new.single:
         return _refused(snapshot, compared)
@@ -172,7 +152,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     changed = state
     if ahead is not None:
         state = ahead.overlaid(changed, gone)
-    waiting = waiting_in(snapshot)
+    waiting = waiting_in(looked_at)
     fitted, unfit, noted = fit_messages(waiting, service, before)
     moved = Tally("message")
     for was, now in zip(waiting, fitted, strict=True):
@@ -180,17 +160,20 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
         if now is not None and ours and (now.method, now.arguments) != (was.method, was.arguments):
             what = f"a message of the service to itself calls {was.method} as it was"
             moved.add("MessageOnItsWay", was.method, what, "ask again: it is on its way for a moment only", was.place)
-    held = state if snapshot.invocations else {}  # nobody looks at it where nobody waits
-    found = meet(service, limits, seed, held, snapshot.invocations, sharding=sharding, translation=translation)
+    records = looked_at.invocations
+    held = state if records else {}  # nobody looks at it where nobody waits
+    if ahead is not None and not map_types(service.state):
+        held = {key: state[key] for key in keys_in(records) if key in state}
+    found = meet(service, limits, seed, held, records, sharding=sharding, translation=translation)
     notes += _of_carried(found.examination)
     told = {was.place for was, now in zip(waiting, fitted, strict=True) if now is None}
     handlers = [*_of_handlers(found.examination, told), *_of_results(found.examination, service, before)]
-    stay = found.examination.invocations - len(found.examination.carried)
-    if map_types(service.state) and stay and not compared.compatible:
+    on = len(stay) + found.examination.invocations - len(found.examination.carried)
+    if map_types(service.state) and on and not compared.compatible:
         what = "handlers are suspended whose state has maps, and its type changes"
         handlers.append(Misfit("InFlightMaps", service.state.__name__, what, "let them end first"))
     return Migrated(
-        snapshot=dataclasses.replace(snapshot, state=state, invocations=found.suspended),
+        snapshot=dataclasses.replace(snapshot, state=state, invocations=together(stay, found.suspended)),
         changed=changed,
         maps=bool(map_types(service.state)),
         misfits=merged([], [*unfit, *moved.misfits(), *handlers]),
@@ -198,6 +181,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
         compatible=compared.compatible and not runs and not found.examination.carried,
         keys=len(state),
         carried=len(found.examination.carried),
+        former=snapshot.invocations,
     )
 
 

@@ -13,6 +13,7 @@ on the same descriptor. Space is reserved before messages run (I6). Does not: so
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from deathless.base.errors import (
     OutOfSpace,
     StoreOlderThanLog,
 )
+from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.lock_stores import SEAL
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -509,6 +511,22 @@ class ReplicaEngine:
             incarnation=service.incarnation,
             epoch=self.applying.log_epoch,
             fingerprint=self.fingerprint,
+        )
+
+    def here(self, snapshot: Snapshot) -> Snapshot:
+        """Give what the shard was restored from as a checkpoint at its place now; nothing else may have changed."""
+        place, service = self.place, self.service
+        return dataclasses.replace(
+            snapshot,
+            service=service.name,
+            service_id=service.service_id,
+            incarnation=Incarnation(service.incarnation),
+            epoch=Epoch(self.applying.log_epoch),
+            fingerprint=Fingerprint(self.fingerprint),
+            lsn=Lsn(place.lsn),
+            chain=ChainHash(place.chain),
+            digest=Digest(place.digest),
+            generation=place.generation,
         )
 
 

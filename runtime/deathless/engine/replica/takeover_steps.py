@@ -10,7 +10,7 @@ while the lock is ours. Does not: decide what follows. May import core, codec an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +36,7 @@ from deathless.engine.ports import Holder, LockView, Tail
 from deathless.engine.replica.failures import as_ours
 from deathless.engine.replica.met_times import MetTimes
 from deathless.engine.replica.upgrade_steps import Upgrade, UpgradeSteps
+from deathless.execution.ready import Ready
 
 if TYPE_CHECKING:
     from deathless.engine.replica.replica_engine import ReplicaEngine
@@ -170,6 +171,16 @@ class TakeoverSteps:
             self._engine.fail(as_ours(error, "reading head's cut"))
             return False
         return True
+
+    def make_ready(self, ready: Ready) -> Iterator[None]:
+        """See UpgradeSteps; only of an upgrader."""
+        assert self._upgrade is not None
+        return self._upgrade.make_ready(ready)
+
+    @property
+    def is_ready(self) -> bool:
+        """See UpgradeSteps."""
+        return self._upgrade is not None and self._upgrade.is_ready
 
     def look_for_upgrade(self) -> None:
         """Of an upgrader: end where this upgrade, or another one, was made: who made it may not live to say so."""

@@ -14,8 +14,7 @@ checkpoint does. Does not: know how the former code runs, or how a state is migr
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from deathless.base.errors import CorruptFrame, DeathlessError, UpgradeCalledOff, UpgradeRequired
@@ -32,6 +31,7 @@ from deathless.engine.replica.applying import Code
 from deathless.engine.replica.failures import as_ours
 from deathless.engine.replica.outside import Former
 from deathless.engine.shard.shard import Shard, cut_runs
+from deathless.execution.ready import Ready
 
 if TYPE_CHECKING:
     from deathless.engine.replica.replica_engine import ReplicaEngine
@@ -128,6 +128,26 @@ class UpgradeSteps:
         self._upgrade = upgrade
         self._behind = behind
         self._safeguards = safeguards
+        self._ready: Ready | None = None  # the new code's states and handlers, as they were ahead of the cut
+
+    @property
+    def is_ready(self) -> bool:
+        """Was something made ready, which the new code has not gone on with yet?"""
+        return self._ready is not None
+
+    def make_ready(self, ready: Ready) -> Iterator[None]:
+        """Make ready ahead of the cut, in short steps, what the new code goes on with.
+
+        Its name is `Begun.digest` of the states that were written ahead: what is restored then says since which it is.
+        """
+        self._drop()
+        yield from self._engine.shard.make_ready(ready)
+        self._ready = ready
+
+    def _drop(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.drop(self._engine.shard.executor)
 
     def migrate(self, epoch: int) -> None:
         """Make what the new code goes on with."""
@@ -159,8 +179,10 @@ class UpgradeSteps:
                 complete(ev.Migrated(frame.last_lsn))
 
         def snapshot() -> Snapshot:
-            # The record changes no state, so what was written ahead is still the rest of it.
-            return dataclasses.replace(self._engine.snapshot(), since=answer.since)
+            if answer.since is None:
+                return self._engine.snapshot()
+            # The record changes nothing but the place, and to copy it all once more takes as long as there is of it.
+            return self._engine.here(answer)
 
         write = self._engine.outside.checkpoints.write_first
         if not self._safeguards.checkpoint_before_head:
@@ -172,7 +194,11 @@ class UpgradeSteps:
     def _run_record(self, epoch: int, snapshot: Snapshot) -> Frame:
         """Restore what was made, and have the new code run the record; gives its frame."""
         engine, upgrade = self._engine, self._upgrade
-        engine.shard.restore(snapshot, same_code=False)
+        since = snapshot.since
+        if self._ready is not None and (since is None or since.begun.digest != self._ready.name):
+            self._drop()  # it is of other states
+        engine.shard.restore(snapshot, same_code=False, ready=self._ready)
+        self._ready = None
         record = Upgraded(
             engine.place.generation.number + 1,
             epoch,

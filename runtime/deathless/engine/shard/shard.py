@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -43,6 +43,7 @@ from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
 from deathless.engine.shard.messaging import Asked, Messaging, describe, parked_reply
+from deathless.execution.ready import Ready
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 PARKED_BYTES_MAX = 256 << 20  # the same, bytes
@@ -384,9 +385,21 @@ class Shard:
         return Diverged(f"{'; '.join(named[:NAMED_MAX])}{more}: {what}")
 
     def snapshot(
-        self, *, service: str, service_id: bytes, incarnation: int, epoch: int, fingerprint: bytes
+        self,
+        *,
+        service: str,
+        service_id: bytes,
+        incarnation: int,
+        epoch: int,
+        fingerprint: bytes,
+        state: dict[bytes, bytes] | None = None,
+        invocations: list[bytes] | None = None,
     ) -> Snapshot:
-        """Copy everything at the current place; the state's bytes are shared, the containers are not."""
+        """Copy everything at the current place; the state's bytes are shared, the containers are not.
+
+        With `state` or `invocations` those are given as they are, in place of a copy of what the executor holds: that
+        takes as long as there are some.
+        """
         place = self.place
         streams, refused = self.sessions.streams.snapshot()
         return Snapshot(
@@ -399,12 +412,12 @@ class Shard:
             digest=Digest(place.digest),
             times=place.times,
             fingerprint=Fingerprint(fingerprint),
-            state=dict(self.executor.state()),
+            state=dict(self.executor.state()) if state is None else state,
             sessions=self.sessions.snapshot(),
             keys=self.keys.snapshot(),
             keys_floor_us=self.keys.floor_us,
             parked=list(self.parked),
-            invocations=self.executor.suspended(),
+            invocations=self.executor.suspended() if invocations is None else invocations,
             outbox=self.outbox.snapshot(),
             peers=self.peers.snapshot(),
             results=self.results.snapshot(),
@@ -415,17 +428,28 @@ class Shard:
             generation=place.generation,
         )
 
-    def restore(self, snapshot: Snapshot, *, same_code: bool = True) -> None:
+    def make_ready(self, ready: Ready) -> Iterator[None]:
+        """Make ready, in short steps, what a later `restore` is given; until then the shard holds nothing of it."""
+        while ready.make_some(self.executor):
+            yield
+
+    def restore(self, snapshot: Snapshot, *, same_code: bool = True, ready: Ready | None = None) -> None:
         """Replace everything by a checkpoint's content.
 
         Args:
             snapshot: the checkpoint.
             same_code: its fingerprint is that of the code that runs here; else what does not fit the code is held.
+            ready: made ready of the states that `snapshot.since` counts from, of other code; None: nothing was.
 
         Raises: as Executor.restore.
         """
         self._move_to(snapshot.times)
-        self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
+        if ready is None or snapshot.since is None:
+            self.executor.restore(snapshot.state, snapshot.invocations, same_code=same_code)
+        else:
+            since = snapshot.since
+            changed, gone = (since.changed, since.gone) if self._safeguards.changes_since_ready else ({}, ())
+            ready.restore(self.executor, changed, gone, snapshot.invocations)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
         self.parked = list(snapshot.parked)

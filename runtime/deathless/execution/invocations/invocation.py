@@ -345,6 +345,22 @@ class Invocation:
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
+    def made_of(self, held: bytes | None) -> tuple[object, ...]:
+        """Give all that `suspend` makes its record of and that may change; empty: that can't be said in short.
+
+        What is only ever added to is told by its length.
+        """
+        if self._look is not None:
+            return ()
+        return (
+            self.received,
+            self.current,
+            held == self.current,
+            len(self.journal),
+            len(self.recorded.records),
+            [each.start for each in self.operations.values() if isinstance(each, Activity)],
+        )
+
     def suspend(self, held: bytes | None) -> SuspendedInvocation:
         """Give what brings it back.
 

@@ -78,7 +78,12 @@ class Restoration:
         self._carrying = Carrying(plans, entities)
 
     def restore(
-        self, suspended: Iterable[bytes], *, same_code: bool = True, translation: Translation = IDENTITY
+        self,
+        suspended: Iterable[bytes],
+        *,
+        same_code: bool = True,
+        translation: Translation = IDENTITY,
+        ready: Mapping[bytes, Invocation] | None = None,
     ) -> None:
         """Replace all of it; handlers run again up to where they waited.
 
@@ -86,6 +91,7 @@ class Restoration:
             suspended: records of a checkpoint.
             same_code: that checkpoint is of this very code.
             translation: of what the records hold into what this code expects.
+            ready: handlers that `make_ready` gave, by their record; what is not needed of them is let go.
 
         Raises: CorruptCheckpoint; Diverged naming the invocation that did something else than before, if the
         checkpoint is of this code.
@@ -95,7 +101,11 @@ class Restoration:
         self._carrying = Carrying(self._plans, self._entities)
         comparison = Comparison(self._plans, self._entities, self._settings, strict=same_code)
         translator = Translator(translation, self._settings.service)
+        left = dict(ready or ())
         for data in suspended:
+            if data in left and self._enter(left[data]):
+                del left[data]
+                continue
             match decode_record(data):
                 case SuspendedInvocation() | SuspendedLooks():
                     held = SuspendedHeld(0, data, None, holds=True)
@@ -115,6 +125,39 @@ class Restoration:
                     message = _or_as_it_is(translator.message, message)
                     table.tables.put(message)
                     table.tables.note_caller(message.received.origin, message.id)
+        for invocation in left.values():
+            invocation.kill()
+
+    def make_ready(self, data: bytes) -> Invocation | None:
+        """Bring a handler to where it waits, for a `restore` that comes later; the table holds nothing of it.
+
+        Args:
+            data: its record, by this code or in its words.
+
+        Returns: None where the record is of something else, or does not fit.
+        """
+        record = decode_record(data)
+        if not isinstance(record, SuspendedInvocation) or not record.lsn:
+            return None
+        try:
+            invocation = self._run_again(record, Comparison(self._plans, self._entities, self._settings, strict=False))
+        except Unfit:
+            return None
+        self._take_out(invocation)
+        return invocation
+
+    def _enter(self, invocation: Invocation) -> bool:
+        """Take in a handler that was made ready; False: another one holds its key."""
+        tables, received = self._table.tables, invocation.received
+        if not invocation.plan.spec.shared:
+            if received.key in tables.held:
+                return False
+            tables.held[received.key] = invocation.id
+        tables.enter(invocation)
+        tables.note_caller(received.origin, invocation.id)
+        for operation in invocation.operations.values():
+            tables.schedule(invocation.id, operation)
+        return True
 
     def misfits(self) -> list[UnfitInvocation]:
         """Give why each invocation that is held is so, ascending by id."""
@@ -278,8 +321,11 @@ class Restoration:
 
     def _leave(self, invocation: Invocation) -> None:
         """Take an invocation out as if it had never been made."""
-        tables = self._table.tables
         invocation.kill()
+        self._take_out(invocation)
+
+    def _take_out(self, invocation: Invocation) -> None:
+        tables = self._table.tables
         tables.leave(invocation)
         tables.forget_caller(invocation.received.origin)
         if tables.held.get(invocation.received.key) == invocation.id:

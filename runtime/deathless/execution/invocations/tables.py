@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, nsmallest
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from deathless.execution.invocations.journal import (
     SuspendedReply,
     encode_record,
 )
+from deathless.execution.invocations.kept_records import KeptRecords
 from deathless.execution.turn.operations import Activity, Call, Operation, Timer
 
 DUE_AT_ONCE_MAX: Final = 1024
@@ -343,20 +345,23 @@ class Tables:
         """Say how much is suspended."""
         return Crowd(len(self), len(self.queued), self.bytes)
 
-    def suspended(self, states: Mapping[bytes, bytes]) -> list[bytes]:
+    def suspended(self, states: Mapping[bytes, bytes], kept: KeptRecords | None = None) -> list[bytes]:
         """Give all of it as records, ascending by id.
 
         Args:
             states: of all keys, encoded.
+            kept: records as they were given before; None: all are made anew.
         """
-        records: list[Record] = [
-            invocation.suspend(states.get(invocation.received.key)) for invocation in self.live.values()
-        ]
-        records += self.owed.values()
-        records += [held.suspend() for held in self.unfit.values()]
+        live = self.live.values()
+        if kept is not None:
+            placed = kept.of(live, states)
+        else:
+            placed = [(each.id, encode_record(each.suspend(states.get(each.received.key)))) for each in live]
+        others: list[Record] = [*self.owed.values(), *(held.suspend() for held in self.unfit.values())]
         for queue in self.queues.values():
-            records += queue.values()
-        return [encode_record(record) for record in sorted(records, key=_id_of)]
+            others += queue.values()
+        placed += [(record.id, encode_record(record)) for record in others]
+        return [data for _, data in sorted(placed, key=itemgetter(0))]
 
 
 def size_of(message: SuspendedMessage) -> int:
@@ -376,10 +381,6 @@ def _asked_by(origin: Origin, caller: Target) -> bool:
 
 def _nobody(caller: Target) -> Origin:
     return Origin(FORK, *caller)
-
-
-def _id_of(record: Record) -> int:
-    return record.id
 
 
 def _second(tick: tuple[str, int]) -> int:

@@ -20,6 +20,7 @@ files. Imports base and codec.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -64,6 +65,7 @@ class Lowered:
         notes: what is another again.
         keys: that were lowered, or stayed.
         changed: functions made other states.
+        known: what came of each handler that waits, by its record: the next time it need not be lowered again.
     """
 
     snapshot: Snapshot
@@ -71,6 +73,7 @@ class Lowered:
     notes: list[Misfit]
     keys: int
     changed: bool
+    known: Mapping[bytes, bytes] = dataclasses.field(default_factory=dict)
 
 
 def lower_snapshot(
@@ -82,8 +85,9 @@ def lower_snapshot(
     time_us: int,
     shards: int = 1,
     upgrade: bytes = b"",
+    known: Mapping[bytes, bytes] | None = None,
 ) -> Lowered:
-    """Lower all of a checkpoint.
+    """Lower all of a checkpoint, or of its state what changed since all of it was lowered.
 
     Args:
         snapshot: of the code that serves; not changed.
@@ -93,6 +97,7 @@ def lower_snapshot(
         time_us: that migrations are shown.
         shards: of the service.
         upgrade: names the upgrade that the way back is.
+        known: what `Lowered.known` was then, by the same arguments; None: nothing is known.
 
     Raises: CorruptCheckpoint.
     """
@@ -115,13 +120,14 @@ def lower_snapshot(
             return _refused(snapshot, way, misfits)
         migrator = makers[1]
     down = Down(service, former, migrator)
-    invocations, unfit = _records(snapshot.invocations, down, service, runs=way.runs)
+    invocations, unfit, found = _records(snapshot.invocations, down, service, known or {}, runs=way.runs)
     return Lowered(
         snapshot=dataclasses.replace(snapshot, state=state, invocations=invocations),
         misfits=[*unfit, *_on_their_way(snapshot, down)],
         notes=way.notes,
         keys=len(state),
         changed=way.runs,
+        known=found,
     )
 
 
@@ -209,12 +215,23 @@ def _lowered(arguments: bytes, taken: type, function: object, method: str, versi
         raise Refused("AcceptRaised", method, what, "see to these arguments in the function") from None
 
 
-def _records(suspended: list[bytes], down: Down, service: Service, *, runs: bool) -> tuple[list[bytes], list[Misfit]]:
-    """Lower what is kept of handlers, messages and schedules that wait; gives it, and what does not fit."""
+def _records(
+    suspended: list[bytes], down: Down, service: Service, known: Mapping[bytes, bytes], *, runs: bool
+) -> tuple[list[bytes], list[Misfit], dict[bytes, bytes]]:
+    """Lower what is kept of handlers, messages and schedules that wait.
+
+    Gives it, what does not fit, and what came of each handler by its record.
+    """
     translator = Translator(down, service.name)
     with_maps = runs and bool(map_types(service.state))
     tally, made, waiting = Tally("invocation"), list[bytes](), 0
+    handlers: dict[bytes, bytes] = {}
     for data in suspended:
+        if (lowered := known.get(data)) is not None:
+            waiting += 1
+            handlers[data] = lowered
+            made.append(lowered)
+            continue
         record, held_up = decode_record(data), False
         try:
             if isinstance(record, (SuspendedInvocation, SuspendedLooks)):
@@ -225,6 +242,8 @@ def _records(suspended: list[bytes], down: Down, service: Service, *, runs: bool
                 tally.add("InFlightMaps", service.state.__name__, what, "let them end first", f"lsn {record.id}")
                 continue
             made.append(_lower_record(data, record, translator))
+            if isinstance(record, SuspendedInvocation):
+                handlers[data] = made[-1]
         except Refused as refused:
             word, subject, what, remedy = refused.misfit
             tally.add(word, subject, what, remedy, f"lsn {record.id}")
@@ -233,7 +252,7 @@ def _records(suspended: list[bytes], down: Down, service: Service, *, runs: bool
                 raise
             what = f"what is kept of it can't be lowered: {type(error).__name__}: {bounded(str(error), 300)}"
             tally.add("Untranslated", _method_of(record), what, "let it end first", f"lsn {record.id}")
-    return made, tally.misfits(waiting)
+    return made, tally.misfits(waiting), handlers
 
 
 def _lower_record(data: bytes, record: Record, translator: Translator) -> bytes:

@@ -37,6 +37,7 @@ from deathless.execution.invocations.journal import (
     decode_record,
     decode_suspended,
 )
+from deathless.execution.migration.ahead import Known
 from deathless.execution.migration.hop import decode_plain
 from deathless.execution.values.failure import FATAL, bounded
 from deathless.execution.values.function import place
@@ -96,15 +97,20 @@ def _message(data: bytes, where: str, *, parked: bool = False) -> list[Waiting]:
     return [Waiting(where, method, message.key, message.args, parked=parked)]
 
 
-def under_way_in(snapshot: Snapshot, carried: Collection[str] = ()) -> UnderWay:
+def under_way_in(snapshot: Snapshot, carried: Collection[str] = (), known: Iterable[Known] = ()) -> UnderWay:
     """Count what waits in a checkpoint, by the names of the code that wrote it.
 
     Args:
         snapshot: the checkpoint.
         carried: handlers which may do something else in the new code while they are suspended.
+        known: suspended handlers that are not in it, and count as well.
     """
     handlers: dict[str, Use] = {}
     pending = False
+    for each in known:
+        if each.method not in carried:
+            _add(handlers, each.method, f"lsn {each.id}")
+            pending = pending or each.pending
     for waiting in waiting_in(snapshot):
         if not waiting.parked:
             _add(handlers, waiting.method, waiting.place)

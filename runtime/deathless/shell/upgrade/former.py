@@ -4,7 +4,7 @@
     tried    -> GIVE -> GIVEN -> a thread reads what was given, and migrates it -> the states are written ahead -> done
     migrated -> GIVE_CHANGES -> GIVEN_CHANGES -> the same thread migrates what changed since -> done
                             without a trial before: GIVE -> GIVEN, and all is migrated then
-                            where it goes back to an older version: BACK -> LOWERED, and the same
+                            where it goes back to an older version: BACK -> LOWERED, BACK_CHANGES -> LOWERED_CHANGES
 
 So nobody waits at the cut for what does not change between trial and cut. States with maps are migrated at the cut, all
 of them.
@@ -22,7 +22,7 @@ import asyncio
 import dataclasses
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -38,7 +38,9 @@ from deathless.core.client.events import error_of
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.replica.failures import as_ours
 from deathless.execution.interface.misfit import Misfit
-from deathless.execution.snapshot_migration import Ahead, Migrated
+from deathless.execution.migration.ahead import Ahead, known_in
+from deathless.execution.ready import Ready
+from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade.former_link import FormerLink
 from deathless.shell.upgrade.migration import told
 from deathless.shell.upgrade.packets import (
@@ -57,6 +59,9 @@ from deathless.shell.upgrade.packets import (
 
 WAITING_BYTES_MAX: Final = 1 << 30
 """So much may wait for the former code, in this process's memory: it falls behind while it writes its state out."""
+
+MakeReady = Callable[[Ready], Iterator[None]]
+"""Makes ready what the new code goes on with, in short steps."""
 
 WriteAhead = Callable[[Mapping[bytes, bytes], Callable[[Begun | None], None]], None]
 """Begins the first checkpoint with these states; told None where that can't be."""
@@ -116,6 +121,7 @@ class FormerProcess(asyncio.Protocol):
         self._waiting: deque[_Waiting] = deque()  # for what was asked for, in order
         self._taking: asyncio.Task[None] | None = None  # of what was given; it lives only while somebody holds it
         self.write_ahead: WriteAhead | None = None  # set by who can
+        self.make_ready: MakeReady | None = None  # likewise
         self._ahead: Ahead | None = None  # what came of its states when it was tried
         self._begun: Begun | None = None  # that was written of these
 
@@ -181,15 +187,14 @@ class FormerProcess(asyncio.Protocol):
 
     def _ask(self) -> None:
         """Have it give what it holds."""
-        path = str(self._path).encode()
-        if self._back is None and self._ahead is not None and self._waiting[0].cut:
-            self._send(Kind.GIVE_CHANGES, path)
-        elif self._back is None:
+        changes = self._ahead is not None and self._waiting[0].cut
+        if not changes:
             self._ahead = self._begun = None
-            self._send(Kind.GIVE, path)
+        if self._back is None:
+            self._send(Kind.GIVE_CHANGES if changes else Kind.GIVE, str(self._path).encode())
         else:
             back = msgspec.structs.replace(self._back, path=str(self._path))
-            self._send(Kind.BACK, msgspec.msgpack.encode(back))
+            self._send(Kind.BACK_CHANGES if changes else Kind.BACK, msgspec.msgpack.encode(back))
 
     @property
     def waiting_bytes(self) -> int:
@@ -215,17 +220,27 @@ class FormerProcess(asyncio.Protocol):
         if kind == Kind.STANDS:
             self.stands = int.from_bytes(body, "little")
         elif kind == Kind.GIVEN:
-            trial = bool(self._waiting) and not self._waiting[0].cut
-            self._take(self._look, prepare=trial and body[PLACE.size :] == GIVES_CHANGES)
+            self._take(self._look, prepare=self._is_trial and body[PLACE.size :] == GIVES_CHANGES)
         elif kind == Kind.GIVEN_CHANGES:
             gone = read_msgpack(body, ChangesGiven).gone
             self._take(lambda given: self._look_at_changes(given, gone))
         elif kind == Kind.LOWERED:
             lowered = read_msgpack(body, LoweredThere)
-            self._take(lambda given: self._look_at_lowered(given, lowered))
+            prepare = self._is_trial and lowered.gives_changes
+            self._take(lambda given: self._look_at_lowered(given, lowered, self._look), prepare=prepare)
+        elif kind == Kind.LOWERED_CHANGES:
+            rest = read_msgpack(body, LoweredThere)
+            self._take(
+                lambda given: self._look_at_lowered(given, rest, lambda this: self._look_at_changes(this, rest.gone))
+            )
         elif kind == Kind.FAILED:
             failed = read_msgpack(body, Failed)
             self._fail(_failure(failed))
+
+    @property
+    def _is_trial(self) -> bool:
+        """Is what comes for a trial, and not for the cut?"""
+        return bool(self._waiting) and not self._waiting[0].cut
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""
@@ -281,7 +296,7 @@ class FormerProcess(asyncio.Protocol):
         return given
 
     async def _prepare(self, made: Migrated) -> None:
-        """Keep what came of the states, and have it written, so that at the cut only what changes since is to be done.
+        """Keep what came of it, and have it written and made ready: at the cut only what changes since is to be done.
 
         An item of a map can't be migrated without its key, so states with maps are not kept.
         """
@@ -292,7 +307,14 @@ class FormerProcess(asyncio.Protocol):
             written: asyncio.Future[Begun | None] = asyncio.get_running_loop().create_future()
             self.write_ahead(states, written.set_result)
             self._begun = await written
-        self._ahead = Ahead(dict(states))
+        if self.make_ready is not None and self._begun is not None:
+            name, suspended = self._begun.digest, made.snapshot.invocations
+            ready = await asyncio.to_thread(lambda: Ready(name, dict(states), suspended))
+            for _ in self.make_ready(ready):
+                await asyncio.sleep(0)
+        self._ahead = await asyncio.to_thread(
+            lambda: Ahead(dict(states), known_in(made.former, made.snapshot.invocations))
+        )
 
     def _look_at_changes(self, given: Snapshot, gone: list[bytes]) -> Migrated:
         made = self._look(given, self._ahead, gone)
@@ -300,11 +322,13 @@ class FormerProcess(asyncio.Protocol):
             made.snapshot.since = Since(self._begun, made.changed, gone)
         return made
 
-    def _look_at_lowered(self, given: Snapshot, lowered: LoweredThere) -> Migrated:
+    def _look_at_lowered(
+        self, given: Snapshot, lowered: LoweredThere, look: Callable[[Snapshot], Migrated]
+    ) -> Migrated:
         misfits, notes = (read_msgpack(each, list[Misfit]) for each in (lowered.misfits, lowered.notes))
         if misfits:
             return Migrated(snapshot=given, misfits=misfits, notes=notes, compatible=False, keys=lowered.keys)
-        found = self._look(given)
+        found = look(given)
         compatible = found.compatible and not lowered.changed
         return dataclasses.replace(found, notes=[*notes, *found.notes], compatible=compatible)
 

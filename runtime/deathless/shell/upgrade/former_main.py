@@ -15,7 +15,7 @@ import contextlib
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,9 @@ from deathless.engine.replica.failures import as_ours
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
 from deathless.execution.executor import HandlerExecutor
+from deathless.execution.handlers.noting import Noting
 from deathless.execution.interface.interface import decode_interface
+from deathless.execution.invocations.kept_records import KeptRecords
 from deathless.execution.migration.lowering import lower_snapshot
 from deathless.execution.values.failure import FATAL
 from deathless.shell.disk.filesystem import RealFileSystem
@@ -85,7 +87,10 @@ class FormerCode:
         self._fingerprint = begin.fingerprint
         self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make)
         self._epoch = 0  # of the last frame
-        self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last
+        self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last, where that is kept
+        self._noting: Noting | None = None  # of what changed since then
+        self._records = KeptRecords()
+        self._known: Mapping[bytes, bytes] = {}  # see Lowered
 
     @property
     def lsn(self) -> int:
@@ -104,6 +109,8 @@ class FormerCode:
         snapshot = store.load_at(lsn, chain)
         if snapshot is None:
             raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
+        if self._noting is not None:  # what it notes from is gone with this
+            self._given, self._noting = self._noting.base(), None
         self._shard.restore(snapshot)
         self._epoch = snapshot.epoch
 
@@ -118,9 +125,9 @@ class FormerCode:
 
         The service's identity is for the reader to know: it is not in there.
         """
-        snapshot = self._snapshot()
+        snapshot = self._snapshot(self._executor.entities.all())
         _write(path, snapshot)
-        self._given = snapshot.state
+        self._note_changes(snapshot.state)
         return PLACE.pack(snapshot.lsn, snapshot.chain)
 
     def give_changes(self, path: str) -> ChangesGiven:
@@ -128,10 +135,8 @@ class FormerCode:
 
         Raises: InvalidArgument where it never was; OSError.
         """
-        if self._given is None:
-            raise InvalidArgument("GIVE_CHANGES before GIVE")
-        snapshot = self._snapshot()
-        snapshot.state, gone = changes_between(self._given, snapshot.state)
+        changed, gone = self._changes()
+        snapshot = self._snapshot(changed)
         _write(path, snapshot)
         return ChangesGiven(PLACE.pack(snapshot.lsn, snapshot.chain), gone)
 
@@ -140,31 +145,76 @@ class FormerCode:
 
         Raises: InvalidConfig where the interface can't be read; OSError.
         """
+        snapshot = self._snapshot(self._executor.entities.all())
+        told = self._lower(back, snapshot, None, [])
+        self._note_changes(snapshot.state)
+        return told
+
+    def lower_changes(self, back: Back) -> LoweredThere:
+        """Write what changed of the state since all was lowered, and all of the rest; as `lower`.
+
+        Raises: InvalidArgument where nothing was; OSError.
+        """
+        changed, gone = self._changes()
+        return self._lower(back, self._snapshot(changed), self._known, gone)
+
+    def _lower(
+        self, back: Back, snapshot: Snapshot, known: Mapping[bytes, bytes] | None, gone: list[bytes]
+    ) -> LoweredThere:
         lowered = lower_snapshot(
-            self._snapshot(),
+            snapshot,
             self._service,
             decode_interface(back.interface),
             limits=self._limits,
             time_us=back.time_us,
             shards=self._config.shards,
             upgrade=back.upgrade,
+            known=known,
         )
         _write(back.path, lowered.snapshot)
+        self._known = lowered.known
         return LoweredThere(
             PLACE.pack(lowered.snapshot.lsn, lowered.snapshot.chain),
             msgspec.msgpack.encode(lowered.misfits),
             msgspec.msgpack.encode(lowered.notes),
             lowered.keys,
             lowered.changed,
+            gives_changes=True,
+            gone=gone,
         )
 
-    def _snapshot(self) -> Snapshot:
+    def _note_changes(self, given: dict[bytes, bytes]) -> None:
+        """Note what changes from now on of the state, which was given whole."""
+        entities = self._executor.entities
+        self._given = self._noting = None
+        if Noting.can_be(entities):
+            self._noting = Noting(entities)
+        else:
+            self._given = dict(given)
+
+    def _changes(self) -> tuple[dict[bytes, bytes], list[bytes]]:
+        """Give what changed since then. Raises: InvalidArgument."""
+        if self._noting is not None:
+            return self._noting.changes()
+        if self._given is None:
+            raise InvalidArgument("changes are asked for before all of it")
+        return changes_between(self._given, self._shard.executor.state())
+
+    @property
+    def _executor(self) -> HandlerExecutor:
+        executor = self._shard.executor
+        assert isinstance(executor, HandlerExecutor)
+        return executor
+
+    def _snapshot(self, state: dict[bytes, bytes]) -> Snapshot:
         return self._shard.snapshot(
             service=self._config.service,
             service_id=bytes(16),
             incarnation=0,
             epoch=self._epoch,
             fingerprint=self._fingerprint,
+            state=state,
+            invocations=self._executor.suspended(self._records),
         )
 
 
@@ -218,6 +268,9 @@ def serve(line: Line, config: ReplicaConfig | None = None) -> None:
                 line.send(Kind.GIVEN_CHANGES, msgspec.msgpack.encode(code.give_changes(body.decode())))
             elif kind == Kind.BACK:
                 line.send(Kind.LOWERED, msgspec.msgpack.encode(code.lower(read_msgpack(body, Back))))
+            elif kind == Kind.BACK_CHANGES:
+                lowered = code.lower_changes(read_msgpack(body, Back))
+                line.send(Kind.LOWERED_CHANGES, msgspec.msgpack.encode(lowered))
             else:
                 raise InvalidArgument(f"packet {kind} is not known")
         if code is not None:

@@ -18,7 +18,8 @@ from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.service import Service
 from deathless.execution.interface.interface import encode_interface, interface_of
 from deathless.execution.interface.misfit import Misfit
-from deathless.execution.snapshot_migration import Ahead, Migrated, migrate_snapshot
+from deathless.execution.migration.ahead import Ahead
+from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.upgrade.packets import Back
 

@@ -11,9 +11,12 @@
                                        <-----  GIVEN_CHANGES (lsn, chain, keys that are gone)
     BACK (a path, an interface, ...)   ----->  the same in the words of an older version, which is the upgrader's
                                        <-----  LOWERED (lsn, chain, what does not fit)
+    BACK_CHANGES (as BACK)             ----->  likewise, of the state only what changed since BACK
+                                       <-----  LOWERED_CHANGES (as LOWERED, keys that are gone)
 
 A packet is u32 length of its body, u8 kind, body, all integers little-endian. Both ends may be of other versions of
-Deathless: what a kind has is never changed, kinds are added. GIVEN ends with GIVES_CHANGES where GIVE_CHANGES is known.
+Deathless: what a kind has is never changed, kinds are added. GIVEN ends with GIVES_CHANGES where GIVE_CHANGES is known,
+and LOWERED says so of BACK_CHANGES.
 
 At a socket of the former server (former_server) 8 bytes stand before the first packet: u32 hash seed, u32 what the
 process is for (former_link.Use; 0: an upgrader).
@@ -55,6 +58,8 @@ class Kind(enum.IntEnum):
     LOWERED = 9
     GIVE_CHANGES = 10
     GIVEN_CHANGES = 11
+    BACK_CHANGES = 12
+    LOWERED_CHANGES = 13
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):
@@ -82,13 +87,15 @@ class Back(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LoweredThere(msgspec.Struct, array_like=True, frozen=True):
-    """Body of LOWERED: what came of it."""
+    """Body of LOWERED, and of LOWERED_CHANGES: what came of it. Older releases have neither of the last two."""
 
     place: bytes  # see PLACE
     misfits: bytes  # as msgpack; with any the file is not to be used
     notes: bytes  # likewise
     keys: int
     changed: bool  # states are not as they were
+    gives_changes: bool = False  # BACK_CHANGES is known, and may follow
+    gone: list[bytes] = []  # of LOWERED_CHANGES: keys that are no more
 
 
 class ChangesGiven(msgspec.Struct, array_like=True, frozen=True):

@@ -272,6 +272,8 @@ class Worker:
                 former=adopted.former_incarnations,
                 upgrade=None if upgrader is None else upgrader.upgrade,
             )
+            if upgrader is not None:
+                upgrader.former.make_ready = engine.takeover.make_ready
             self._commands = AdminCommands(
                 engine,
                 self._messaging,

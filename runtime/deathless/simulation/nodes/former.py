@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 from deathless.base.errors import DeathlessError, UpgradeCalledOff
 from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.frames import Frame
+from deathless.codec.map_entries import PREFIX
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
+from deathless.execution.ready import Ready
 from deathless.simulation.workload.codes import LabCode, carried
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class SimUpgrade:
         hangs: the migration never ends.
         unfit: what it gives can't be restored by the new code.
         behind: the former code loses the last frame that it was told of.
+        ahead: number of things that it is told of before the state is written ahead, from 1; 0: by chance, or never.
     """
 
     id: bytes
@@ -48,6 +51,7 @@ class SimUpgrade:
     hangs: bool = False
     unfit: bool = False
     behind: bool = False
+    ahead: int = 0
 
 
 class SimFormer:
@@ -69,7 +73,8 @@ class SimFormer:
         self._last: Frame | None = None  # that it was told of, where it may lose it
         # A chance of its own: whether something is written ahead changes nothing else of a run.
         chance = random.Random(f"{upgrade.id.hex()} {host.name} {seed.hex()}")
-        self._until_ahead = chance.randint(1, AHEAD_STEPS) if chance.random() < AHEAD_PART else 0
+        by_chance = chance.randint(1, AHEAD_STEPS) if chance.random() < AHEAD_PART else 0
+        self._until_ahead = upgrade.ahead or by_chance
         self._ahead: dict[bytes, bytes] = {}  # state that was written ahead, as the new code keeps it
         self._begun: Begun | None = None
 
@@ -94,10 +99,13 @@ class SimFormer:
         self._until_ahead -= 1
         if self._until_ahead:
             return
-        ahead = self._carried(dict(self._shard.executor.state()))
+        ahead, records = self._carried(dict(self._shard.executor.state())), self._shard.executor.suspended()
 
         def begun(begun: Begun | None) -> None:
             self._ahead, self._begun = ahead, begun
+            if begun is not None and not any(key.startswith(PREFIX) for key in ahead):
+                for _ in self._worker.running.takeover.make_ready(Ready(begun.digest, dict(ahead), records)):
+                    pass
 
         self._worker.begin_first(ahead, begun)
 

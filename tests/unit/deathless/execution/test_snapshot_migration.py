@@ -16,16 +16,19 @@ from tests.unit.deathless.execution.saga_versions import STOCK, Shelf, ShelfOfTw
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.times import Times
+from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.messages import Kind, encode
 from deathless.codec.snapshot import OutboxRecord, ParkedRecord, Snapshot
+from deathless.execution import snapshot_migration
 from deathless.execution.author.migration import Migration
 from deathless.execution.author.service import Service
 from deathless.execution.examination import meet
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.interface.interface import interface_of
-from deathless.execution.invocations.journal import SuspendedHeld, SuspendedInvocation, decode_record
+from deathless.execution.invocations.journal import SuspendedHeld, SuspendedInvocation, decode_record, encode_record
 from deathless.execution.invocations.misfits import IN_FLIGHT_DIFFERS
-from deathless.execution.snapshot_migration import Ahead, Migrated, migrate_snapshot
+from deathless.execution.migration.ahead import Ahead, known_in
+from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
 from deathless.execution.turn.context import Context
 
 pack = msgspec.msgpack.encode
@@ -416,8 +419,63 @@ def test_meeting_changes_nothing_of_what_it_is_given() -> None:
     assert met.examination.misfits == []
 
 
-def test_what_was_overlaid_before_is_as_it_was_first() -> None:
-    ahead = Ahead({b"a": b"1", b"b": b"2", b"c": b"3"})
-    assert ahead.overlaid({b"b": b"9", b"d": b"4"}, [b"c"]) == {b"a": b"1", b"b": b"9", b"d": b"4"}
-    assert ahead.overlaid({b"a": b"7"}, []) == {b"a": b"7", b"b": b"2", b"c": b"3"}
-    assert ahead.overlaid({}, []) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+# ---- what was done ahead -----------------------------------------------------------------------------------------
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give a list that gets the handlers which are run again."""
+    ids: list[int] = []
+
+    def meets(*arguments: Any, **named: Any) -> Any:
+        records = map(decode_record, arguments[4])
+        ids.extend(each.id for each in records if isinstance(each, SuspendedInvocation))
+        return meet(*arguments, **named)
+
+    monkeypatch.setattr(snapshot_migration, "meet", meets)
+    return ids
+
+
+def ahead_of(found: Migrated) -> Ahead:
+    assert not found.misfits
+    return Ahead(dict(found.snapshot.state), known_in(found.former, found.snapshot.invocations))
+
+
+def since(before: Snapshot, now: Snapshot) -> Snapshot:
+    """Give a checkpoint of which the state holds only what changed since another one."""
+    changed, gone = changes_between(before.state, now.state)
+    assert not gone
+    return dataclasses.replace(now, state=changed)
+
+
+def test_at_the_cut_only_handlers_that_changed_since_are_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, new, old = held_up(), second(), interface_of(shop(), LIMITS)
+    for key in ("c", "d", "e"):
+        hub.begin("pay", key, amount=1)
+    before = snapshot_of(hub)
+    ahead = ahead_of(migrated(before, new))
+    hub.receive(*hub.own)  # the replies to a and others
+    hub.begin("pay", "f", amount=2)
+    hub.send("take", "d", amount=2)
+    now = snapshot_of(hub)
+    whole = migrated(now, new)
+    ids = looked_at(monkeypatch)
+    for _ in range(2):
+        found = migrate_snapshot(since(before, now), new, old, limits=LIMITS, seed=SEED, time_us=9, ahead=ahead)
+        assert (found.snapshot, found.misfits) == (whole.snapshot, whole.misfits)
+    waiting = [each for each in map(decode_record, now.invocations) if isinstance(each, SuspendedInvocation)]
+    changed = [each.id for each in waiting if encode_record(each) not in before.invocations]
+    assert ids == changed * 2
+    assert 0 < len(changed) < len(waiting)
+
+
+def test_a_handler_that_does_not_fit_is_found_at_the_cut_where_it_came_behind_the_trial() -> None:
+    hub = Hub(shop())
+    hub.send("take", "b", amount=7)
+    before = snapshot_of(hub)
+    new, old = second(first="order"), interface_of(shop(), LIMITS)
+    ahead = ahead_of(migrated(before, new))
+    hub.begin("pay", "a", amount=5)
+    found = migrate_snapshot(
+        since(before, snapshot_of(hub)), new, old, limits=LIMITS, seed=SEED, time_us=9, ahead=ahead
+    )
+    assert words(found) == [(IN_FLIGHT_DIFFERS, "pay")]

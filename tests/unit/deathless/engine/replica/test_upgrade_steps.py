@@ -25,7 +25,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import ORIGIN, Cut, Frame, FrameKind, chain_after, decode_data
 from deathless.codec.generations import FIRST, Generation, Upgraded, decode_upgraded, encode_upgraded
 from deathless.codec.messages import decode
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.core import events as ev
 from deathless.core.replica.replica import UPGRADER, ShardPlace, State
 from deathless.engine.ports import LockView
@@ -239,6 +239,47 @@ def test_a_second_upgrader_begins_again_also_where_nobody_lives_who_made_the_upg
     assert first.state.name == "PRIMARY", "it has no upgrade to make any more"
     second.engine.takeover.look_for_upgrade()
     assert isinstance(second.error(), GenerationEnded)
+
+
+class FakeReady:
+    """Something that is made ready in two steps."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name, self.steps, self.told = name, 2, list[str]()
+
+    def make_some(self, *_: object) -> bool:
+        self.steps -= 1
+        return self.steps >= 0
+
+    def restore(self, *_: object) -> None:
+        self.told.append("restored")
+
+    def drop(self, *_: object) -> None:
+        self.told.append("dropped")
+
+
+@pytest.mark.parametrize("since", [b"name", b"other", None])
+def test_what_was_made_ready_is_gone_on_with_where_it_is_of_the_states_that_were_written_ahead(
+    since: bytes | None,
+) -> None:
+    world = World()
+    node, session = served(world)
+    upgrader = world.upgrader(node)
+    takeover = upgrader.engine.takeover
+    before, ready = FakeReady(b"name"), FakeReady(b"name")
+    for each in (before, ready):
+        assert list(takeover.make_ready(each)) == [None, None]  # type: ignore[arg-type]  # it is as good as one
+    assert (before.told, ready.told, takeover.is_ready) == (["dropped"], [], True), "the last one counts"
+    begun = None if since is None else Since(Begun(1, 1, 1, since), {}, [])
+    former_of(upgrader).change = lambda made: replace(made, since=begun)
+    order(node)
+    assert upgrader.state.name == "PRIMARY"
+    assert ready.told == (["restored"] if since == b"name" else ["dropped"])
+    assert not takeover.is_ready
+    first, leads = world.first[0], upgrader.engine.snapshot()
+    assert first == replace(leads, since=begun, state=first.state), "the checkpoint is what it leads with"
+    upgrader.call(session, 3, b"three")
+    assert upgrader.replies() == [(3, b"three")]
 
 
 # ---- what the former code is told ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import Times
 from deathless.codec import checkpoint
+from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import (
     Kind,
@@ -28,10 +29,14 @@ from deathless.codec.messages import (
     encode_time,
 )
 from deathless.codec.peer_messages import Order, encode_record
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard import shard as shard_module
 from deathless.engine.shard.assembly import open_shard, shard_around
 from deathless.engine.shard.shard import Shard, cut_runs
+from deathless.execution.author.service import Service
+from deathless.execution.executor import HandlerExecutor
+from deathless.execution.ready import Ready
+from deathless.execution.turn.context import Context
 
 Runs = list[tuple[Run, Sequence[bytes]]]
 LIMITS = Limits(session_idle_max_s=10)
@@ -70,6 +75,14 @@ def execute(primary: Shard, runs: Runs) -> Frame:
     primary.place.chain = chain
     numbers = (FrameKind.DATA, Epoch(1), Lsn(first), Lsn(0), done.count, Incarnation(1))
     return Frame(*numbers, prev, chain, 0, done.payload)
+
+
+def _noting(function: Callable[..., None], called: list[object]) -> Callable[..., None]:
+    def noted(*arguments: object, **named: object) -> None:
+        called.append(arguments)
+        function(*arguments, **named)
+
+    return noted
 
 
 def taken(of: Shard) -> object:
@@ -307,6 +320,42 @@ def test_i6_what_does_not_fit_other_code_is_held_by_every_shard_that_runs_it() -
         one.apply(frame)
         assert (copy(one).invocations, copy(one).state) == (copy(primary).invocations, copy(primary).state)
     assert primary.executor.held_count() == 0
+
+
+@pytest.mark.parametrize("how", ["ready", "not ready", "since nothing"])
+def test_what_was_made_ready_is_gone_on_with_and_nothing_is_restored_whole(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    class Purse(msgspec.Struct):
+        total: int = 0
+
+    service = Service("shop", state=Purse)
+
+    @service.handler
+    async def wait(purse: Purse, ctx: Context, amount: int) -> None:
+        purse.total += amount
+        await ctx.promise(bool)
+
+    def copy(of: Shard) -> Snapshot:
+        return of.snapshot(service="shop", service_id=bytes(16), incarnation=1, epoch=1, fingerprint=b"f")
+
+    first, other = (open_shard(service, LIMITS, bytes(32)) for _ in range(2))
+    execute(first, REGISTER)
+    waits = [say(b"wait", msgspec.msgpack.encode({"amount": 5}), key) for key in (b"a", b"b", b"c")]
+    execute(first, [(Run(1, 1, 0, 2), waits[:2])])
+    before = copy(first)
+    ready = Ready(b"before", dict(before.state), before.invocations)
+    assert list(other.make_ready(ready)) == [None]
+    assert (other.executor.state(), other.executor.suspended()) == ({}, [])
+    execute(first, [(Run(1, 3, 0, 1), waits[2:])])
+    now = copy(first)
+    if how != "since nothing":
+        now.since = Since(Begun(1, 2, 2, b"before"), *changes_between(before.state, now.state))
+    ran: list[object] = []
+    monkeypatch.setattr(HandlerExecutor, "restore", _noting(HandlerExecutor.restore, ran))
+    other.restore(now, same_code=False, ready=None if how == "not ready" else ready)
+    assert taken(other) == taken(first)
+    assert len(ran) == (0 if how == "ready" else 1)
 
 
 def test_runs_of_a_frame_are_cut_as_they_were_put_in() -> None:

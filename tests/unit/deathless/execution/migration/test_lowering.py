@@ -28,6 +28,7 @@ from deathless.codec.messages import Kind, encode
 from deathless.codec.snapshot import OutboxRecord, ParkedRecord, Snapshot
 from deathless.execution.interface.interface import interface_of
 from deathless.execution.invocations.journal import Origin, Received, SuspendedMessage, decode_record, encode_record
+from deathless.execution.migration import lowering
 from deathless.execution.migration.lowering import Lowered, lower_snapshot
 from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
 
@@ -83,6 +84,30 @@ def test_state_goes_back_while_handlers_and_messages_wait_and_all_goes_on() -> N
     assert old.executor.crowd().waiting == 2
     old.receive(*hub.own)
     assert len(old.waiting()[3]) == 2, "the later code's reply counts"
+
+
+def test_what_is_known_of_handlers_is_not_made_again_and_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, hub = later(), held_up(later())
+    for key in ("c", "d"):
+        hub.begin("pay", key, amount=1)
+    before = lowered(snapshot_of(hub), new, shop())
+    hub.receive(*hub.own)  # the replies to some of them
+    hub.begin("pay", "f", amount=2)
+    now = snapshot_of(hub)
+    whole = lowered(now, new, shop())
+    made: list[bytes] = []
+    lower = lowering._lower_record
+
+    def noted(data: bytes, *more: Any) -> bytes:
+        made.append(data)
+        return lower(data, *more)
+
+    monkeypatch.setattr(lowering, "_lower_record", noted)
+    old = interface_of(shop(), LIMITS)
+    found = lower_snapshot(now, new, old, limits=LIMITS, time_us=9, known=before.known)
+    assert (found.snapshot, found.known, found.misfits) == (whole.snapshot, whole.known, [])
+    assert made == [data for data in now.invocations if data not in before.known]
+    assert 0 < len(made) < len(now.invocations)
 
 
 def test_up_and_down_again_is_what_it_was() -> None:

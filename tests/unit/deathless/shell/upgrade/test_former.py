@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import pytest
@@ -24,10 +24,11 @@ from tests.unit.deathless.shell.upgrade_bench import (
 from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
+from deathless.execution.ready import Ready
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade import former as former_module
 from deathless.shell.upgrade.former import FormerProcess
-from deathless.shell.upgrade.packets import GIVES_CHANGES, Kind, packet
+from deathless.shell.upgrade.packets import GIVES_CHANGES, Kind, LoweredThere, packet
 
 __all__ = ["former_code", "later_code"]
 
@@ -100,6 +101,33 @@ def test_behind_a_trial_only_what_changed_since_is_given_and_the_states_were_wri
         again = await tried(former)
         assert isinstance(again, Migrated)
         assert written[1:] == [again.snapshot.state], "a trial prepares anew"
+
+    former_code.run(former_code.process(), work)
+
+
+@pytest.mark.parametrize("can_write", [True, False])
+def test_what_was_written_ahead_is_made_ready_ahead_as_well_under_its_name(
+    former_code: Former, *, can_write: bool
+) -> None:
+    begun, made = Begun(1, 1, 1, b"name" * 4), list[object]()
+
+    def make_ready(ready: Ready) -> Iterator[None]:
+        made.append(ready.name)
+        yield
+        made.append("a step")
+        yield
+
+    async def work(former: FormerProcess) -> None:
+        former.write_ahead = lambda _, done: done(begun if can_write else None)
+        former.make_ready = make_ready
+        former.apply(former_code.frame())
+        former.apply(former_code.frame(3))
+        for _ in range(2):
+            assert isinstance(await tried(former), Migrated)
+        assert made == ([begun.digest, "a step"] * 2 if can_write else [])
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        assert len(made) == (4 if can_write else 0), "at the cut nothing is"
 
     former_code.run(former_code.process(), work)
 
@@ -181,6 +209,68 @@ def test_what_can_not_go_back_is_refused_by_name_and_it_goes_on(later_code: Form
         assert "MigrationRaised: key ann: ValueError: it owes, 1 of 1 key" in refused.message
         former.apply(later_code.frame(2))
         assert isinstance(await migrated(former), Snapshot)
+
+    later_code.run(later_code.process(code_of_before()), work)
+
+
+def test_on_the_way_back_too_only_what_changed_since_the_trial_is_made_at_the_cut(
+    later_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Begun(100, 2, 1, bytes(16))
+    written: list[dict[bytes, bytes]] = []
+    sent: list[int] = []
+
+    def write_ahead(state: Mapping[bytes, bytes], done: Callable[[Begun | None], None]) -> None:
+        written.append(dict(state))
+        done(begun)
+
+    async def work(former: FormerProcess) -> None:
+        send = former._send
+
+        def noted(kind: Kind, body: bytes) -> None:
+            sent.append(kind)
+            send(kind, body)
+
+        former.write_ahead = write_ahead
+        monkeypatch.setattr(former, "_send", noted)
+        for frame in (later_code.frame(), later_code.frame(3), later_code.frame(5, key=b"bob")):
+            former.apply(frame)
+        assert isinstance(await tried(former), Migrated)
+        assert written == [{b"ann": b"\x81\xa5total\x03", b"bob": b"\x81\xa5total\x05"}]
+        for frame in (later_code.frame(4, key=b"bob"), later_code.frame(2, key=b"zoe")):
+            former.apply(frame)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        changed = {b"bob": b"\x81\xa5total\x09", b"zoe": b"\x81\xa5total\x02"}
+        assert (given.lsn, given.since) == (later_code.snapshot().lsn, Since(begun, changed, []))
+        assert given.state == written[0] | changed
+        open_shard(code_of_before(), LIMITS, SEED).restore(given)
+        former.apply(later_code.frame(-9, key=b"eve"))
+        refused = await migrated(former)
+        assert isinstance(refused, UpgradeRefused)
+        assert "MigrationRaised: key eve: ValueError: it owes" in refused.message, "it came behind the trial"
+        assert [kind for kind in sent if kind != Kind.APPLY] == [Kind.BACK, Kind.BACK_CHANGES, Kind.BACK_CHANGES]
+
+    later_code.run(later_code.process(code_of_before()), work)
+
+
+def test_process_of_a_release_that_lowers_no_changes_lowers_everything(
+    later_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Older(LoweredThere, array_like=True, frozen=True):
+        def __post_init__(self) -> None:
+            msgspec.structs.force_setattr(self, "gives_changes", False)
+
+    monkeypatch.setattr(former_module, "LoweredThere", Older)
+
+    async def work(former: FormerProcess) -> None:
+        former.write_ahead = lambda _, done: done(Begun(1, 1, 1, bytes(16)))
+        for frame in (later_code.frame(), later_code.frame(3)):
+            former.apply(frame)
+        assert isinstance(await tried(former), Migrated)
+        given = await migrated(former)
+        assert isinstance(given, Snapshot), given
+        assert (given.since, given.state) == (None, {b"ann": b"\x81\xa5total\x03"})
 
     later_code.run(later_code.process(code_of_before()), work)
 

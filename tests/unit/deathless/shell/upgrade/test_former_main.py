@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +13,9 @@ from tests.unit.deathless.shell.upgrade_bench import Former, former_code
 
 from deathless.base.errors import CorruptCheckpoint, InvalidArgument, UpgradeRequired
 from deathless.codec import checkpoint
+from deathless.codec.snapshot import Snapshot
 from deathless.core.tables.outbox import Outbox
+from deathless.execution.handlers.noting import Noting
 from deathless.shell.upgrade import former_main
 from deathless.shell.upgrade.former_main import FormerCode, Line, main, serve
 from deathless.shell.upgrade.packets import PLACE, Begin, Failed, Kind, Reader, frame_body, packet
@@ -43,10 +46,44 @@ def test_what_it_holds_is_given_as_a_checkpoint(former_code: Former) -> None:
     place = code.give(str(path))
     held = former_code.snapshot()
     assert place == PLACE.pack(held.lsn, held.chain)
-    data = path.read_bytes()
-    given = checkpoint.decode(lambda offset, size: data[offset : offset + size], Outbox())
+    given = read(path)
     assert (given.state, given.sessions, given.epoch) == (held.state, held.sessions, 1)
     assert given.fingerprint == former_code.code.fingerprint
+
+
+def read(path: Path) -> Snapshot:
+    data = path.read_bytes()
+    return checkpoint.decode(lambda offset, size: data[offset : offset + size], Outbox())
+
+
+@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize("noted", [False, True])
+def test_changes_are_those_since_all_was_given_whatever_it_began_with_since(
+    former_code: Former, monkeypatch: pytest.MonkeyPatch, *, restored: bool, noted: bool
+) -> None:
+    if not noted:
+        monkeypatch.setattr(Noting, "can_be", lambda _: False)
+    path = former_code.scratch / "given"
+    code = FormerCode(former_code.begin)
+    code.restore(_place(former_code))
+    for key in (b"ann", b"bob", b"eve"):
+        code.apply(frame_body(former_code.frame(1, key=key)))
+    code.give(str(path))
+    whole = read(path).state
+    changed = former_code.frame(4, key=b"bob"), former_code.frame(2, key=b"zoe")
+    for frame in changed:
+        code.apply(frame_body(frame))
+    if restored:
+        held = former_code.checkpoint()
+        code.restore(PLACE.pack(held.lsn, held.chain))
+    for _ in range(2):
+        given = code.give_changes(str(path))
+        assert given.gone == []
+        assert read(path).state.keys() == {b"bob", b"zoe"}
+        assert whole | read(path).state == former_code.snapshot().state
+    code.give(str(path))
+    assert code.give_changes(str(path)).gone == []
+    assert read(path).state == {}, "since it was given whole again"
 
 
 def _place(former: Former) -> bytes:
