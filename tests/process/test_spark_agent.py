@@ -124,5 +124,16 @@ def test_agents_have_names_of_their_own_and_commands_hold_what_they_are_given() 
     assert agent_name() != agent_name()
     assert f".{os.getpid()}." in agent_name()
     command = driver_command("d.py:build", "delays", ["dir:a", "b:1"], ["x=y"], "1 second")
-    assert command[1:] == ["-m", "deathless.spark.driver", "d.py:build", "--pipeline", "delays", "--trigger", "1 second",
-                           "--address", "dir:a", "--address", "b:1", "--conf", "x=y"]  # fmt: skip
+    options = [
+        "--pipeline",
+        "delays",
+        "--trigger",
+        "1 second",
+        "--address",
+        "dir:a",
+        "--address",
+        "b:1",
+        "--conf",
+        "x=y",
+    ]
+    assert command[1:] == ["-m", "deathless.spark.driver", "d.py:build", *options]
