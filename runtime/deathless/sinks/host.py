@@ -344,6 +344,7 @@ class SinkProcess:
             return msgspec.structs.replace(status, state=State.WAITING.name.lower()) if leads else status
         machine, look = work.machine, work.machine.look
         position, following = machine.position, look.next if look is not None else 0
+        hold = look.hold.position if look is not None and look.hold is not None else 0
         problem = machine.problem
         return msgspec.structs.replace(
             status,
@@ -351,8 +352,8 @@ class SinkProcess:
             source=work.rows.source.folder,
             position=position,
             next=following,
-            oldest_us=work.rows.oldest_us(position, following) if position else 0,
-            hold=look.hold.position if look is not None and look.hold is not None else 0,
+            oldest_us=work.rows.oldest_us(position or hold, following) if position or hold else 0,
+            hold=hold,
             hold_dropped=machine.hold_dropped,
             held_bytes=look.held_bytes if look is not None else 0,
             code=problem.code if problem is not None else "",

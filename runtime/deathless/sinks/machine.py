@@ -394,7 +394,11 @@ class SinkMachine:
         return [Hold(wanted)]
 
     def _mind_hold(self) -> list[Effect]:
-        """Drop a hold that keeps too much; register one again once there is little left."""
+        """Drop a hold that keeps too much; register one again once there is little left.
+
+        A store that was never reached says no tip. Rows are held all the same, from where they are certain to be there:
+        what is stored of them already is let go of as soon as the tip is known.
+        """
         look, limit = self.look, self._policy.hold_bytes_max
         assert look is not None
         if self.state is State.IDLE:
@@ -404,6 +408,10 @@ class SinkMachine:
                 return []
             self.look = msgspec.structs.replace(look, hold=None)
             return [DropHold(look.held_bytes)]
+        if self.tip is None and look.schema and not (limit and look.held_bytes > limit):
+            hold = HoldSeen(look.floor, look.floor, 0)
+            self.look = msgspec.structs.replace(look, hold=hold)
+            return [Hold(hold)]
         if self.state in {State.READY, State.WRITING} and self.tip is not None:
             return self._hold_at(self.tip.next_position or begin_at(look, self.tip), look)
         return []

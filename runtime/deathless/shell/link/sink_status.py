@@ -46,8 +46,9 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """Positions that are not stored; 0 where that is not known."""
-        return max(self.next - self.position, 0) if self.position else 0
+        """Positions that are not stored, or not known to be; 0 where nothing is known."""
+        known = self.position or self.hold
+        return max(self.next - known, 0) if known else 0
 
     @property
     def lag_s(self) -> float:

@@ -65,7 +65,7 @@ def opening(seen: Looked | None = None) -> SinkMachine:
     machine = SinkMachine("facts", POLICY, 7)
     assert machine.step(Led(3), 0.0) == []
     effects = machine.step(seen or look(), 0.0)
-    assert [each for each in effects if not isinstance(each, DropHold)] == [Open(3, "n:int64")]
+    assert [each for each in effects if not isinstance(each, DropHold | Hold)] == [Open(3, "n:int64")]
     return machine
 
 
@@ -88,8 +88,10 @@ def test_nothing_is_opened_before_rows_are_published_and_beside_no_primary() -> 
 
 
 def test_sink_that_is_new_holds_rows_before_it_waits_for_a_block() -> None:
-    machine = opening()
-    assert machine.step(told(), 0.0) == [Hold(HoldSeen(1, 1, 0))]
+    machine = SinkMachine("facts", POLICY, 7)
+    machine.step(Led(3), 0.0)
+    assert machine.step(look(), 0.0) == [Hold(HoldSeen(1, 1, 0)), Open(3, "n:int64")], "before the store was reached"
+    assert machine.step(told(), 0.0) == []
     assert (machine.state, machine.deadline) == (State.READY, 5.0)
     assert machine.step(None, 4.9) == []
     assert machine.step(None, 5.0) == [Write(1, 4, 0)], "the store stands at nothing"
@@ -236,7 +238,7 @@ def test_row_that_an_operator_skipped_is_no_problem_any_more() -> None:
     machine.step(None, 5.0)
     machine.step(WriteRefused(8, "no"), 5.0)
     machine.step(None, 7.0)
-    assert machine.step(told(8), 7.0) == [Hold(HoldSeen(8, 7, 0))]
+    assert machine.step(told(8), 7.0) == [Hold(HoldSeen(8, 1, 0))]
     assert (machine.state, machine.problem) == (State.READY, None)
 
 
@@ -263,6 +265,16 @@ def test_hold_that_keeps_too_much_is_dropped_whatever_the_store_does() -> None:
     assert machine.look.hold is None, "not before there is less"
     assert machine.step(look(held_bytes=999), 2.0) == [Hold(HoldSeen(2, 2, 0))]
     assert not machine.hold_dropped
+
+
+def test_store_that_was_never_reached_has_its_rows_held_within_the_limit() -> None:
+    machine = SinkMachine("facts", POLICY, 7)
+    machine.step(Led(3), 0.0)
+    assert machine.step(look(held_bytes=1001), 0.0) == [Open(3, "n:int64")]
+    machine.step(Failed(SinkUnavailable("away")), 0.0)
+    assert machine.step(look(floor=2, held_bytes=1000), 0.1) == [Hold(HoldSeen(2, 2, 0))]
+    assert machine.step(None, 1.0) == [Open(3, "n:int64")]
+    assert machine.step(told(3), 1.0) == [Hold(HoldSeen(3, 2, 0))], "what was stored is let go of"
 
 
 def test_hold_without_a_limit_stays() -> None:

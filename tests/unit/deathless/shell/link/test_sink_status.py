@@ -34,3 +34,5 @@ def test_lag_is_of_positions_and_of_the_oldest_rows_age() -> None:
     assert (STATUS.lag, STATUS.lag_s) == (4, 3.5)
     nothing = SinkStatus(sink="facts", topic="departures", state="waiting", next=9, at_us=5)
     assert (nothing.lag, nothing.lag_s) == (0, 0.0)
+    held = SinkStatus(sink="facts", topic="departures", state="waiting", hold=2, next=9)
+    assert held.lag == 7, "at the most: the store was not reached"
