@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from tests.sim.stage import keep_apart, leads_after, primary_of
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import decode
 from deathless.codec.streams.records import OnRefusal
+from deathless.simulation.__main__ import main
 from deathless.simulation.checkers import Violation
 from deathless.simulation.nodes.cluster import Setup, draw_setup
 from deathless.simulation.runs.run import Options, finish
@@ -121,6 +123,12 @@ def test_sources_take_streams_from_each_other_and_let_go() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     assert run_streams(3).trace_hash == run_streams(3).trace_hash
+
+
+def test_the_command_runs_streams_in_every_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--streams", "--seeds", "2", "--jobs", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["good"], told["seeds"], told["runs_of_services"]) == (True, 2, 0)
 
 
 def test_streams_hold_gaps_marks_ends_notes_and_inputs_that_are_refused() -> None:

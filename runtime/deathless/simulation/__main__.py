@@ -1,10 +1,10 @@
-"""`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services [K]] [--json]`.
+"""`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services [K] | --streams] [--json]`.
 
 `--record FILE` writes what came out to a page, too.
 
 Why it exists: one command finds seeds that fail and shows what happened in one. Without `--services` the seed alone
 says what runs: every tenth is several services that call each other, the others are one cluster each. With it every
-seed is several services, K of them or 2 to 5 by the seed.
+seed is several services, K of them or 2 to 5 by the seed. With `--streams` every seed is a cluster that takes streams.
 
 Guarantees: ends with 0 only if every seed was good; a failing seed is named with what was wrong, at once; a page
 is written of a failed run, too. Does not: keep anything else.
@@ -28,7 +28,7 @@ import msgspec
 from deathless.simulation.runs.faults import DRAWN, FaultKind
 from deathless.simulation.runs.report import VIOLATIONS_SHOWN_MAX, Summary, commit_of_tree, describe_machine, page
 from deathless.simulation.runs.run import Options, Result
-from deathless.simulation.runs.seeds import EVERY_SEED, run, run_one, services_of
+from deathless.simulation.runs.seeds import EVERY_SEED, STREAMS, run, run_one, services_of
 from deathless.simulation.runs.services import SERVICES_MAX
 
 JOBS: Final = 2
@@ -80,7 +80,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="*", choices=[str(kind) for kind in DRAWN], help="faults that may come (all)")
     parser.add_argument("--fence", choices=["seal", "etcd"], help="the fence (drawn)")
     parser.add_argument("--replicas", type=_positive, help="how many replicas (drawn, 1 to 5)")
-    parser.add_argument(
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--streams",
+        action="store_const",
+        const=STREAMS,
+        dest="services",
+        help="a cluster into which two sources send streams, in every seed",
+    )
+    kind.add_argument(
         "--services",
         type=int,
         nargs="?",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.deathless.core.messaging_world import TOOL, Place, Scripted
 from tests.unit.deathless.core.primary_world import SMALL, batch
 
@@ -365,3 +367,49 @@ def test_a_primary_that_lets_go_sends_sources_away() -> None:
     stage.do(stage.primary.stop_ordered(stage.now, stage.wall_us))
     stage.hello(resume=True)
     assert stage.told() == ["51 refused DL1001 50 0"]
+
+
+IDS = (0, 1, 2, 5, 6, 9, 40, 41, 42, 43)  # of all that the source holds
+STEPS = st.one_of(
+    st.tuples(st.just("send"), st.integers(0, 9), st.integers(1, 5)),
+    st.tuples(st.sampled_from(["sync", "prove", "refuse", "space", "again", "take", "lost"]), st.just(0), st.just(0)),
+)
+
+
+def runs_of(first: int, count: int) -> list[list[int]]:
+    """Cut so many ids, from index `first` on, where they have gaps."""
+    runs: list[list[int]] = []
+    for number in IDS[first : first + count]:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_whatever_is_sent_and_refused_each_id_runs_once_in_order_and_none_is_passed_by(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    stage, nonces = Stage(), iter(range(1, 100))
+    welcome = stage.open()
+    for step, first, count in steps:
+        if step == "send":
+            for numbers in runs_of(first, count):
+                before = IDS[IDS.index(numbers[0]) - 1] if numbers[0] != IDS[0] else -1
+                stage.give(welcome, numbers[0], *(str(each).encode() for each in numbers), follows=before)
+        elif step == "sync" and stage.owes(fx.RunFrame):
+            stage.sync()
+        elif step == "prove" and stage.owes(fx.Prove):
+            stage.prove()
+        elif step == "refuse" and stage.owes(fx.RunFrame):
+            stage.refuse()
+        elif step == "space" and stage.primary.admission.full:
+            stage.do(stage.primary.space_found(stage.now, stage.wall_us))
+        elif step == "lost":
+            stage.do(stage.primary.connection_lost(GATE, stage.now, stage.wall_us))
+        elif step in ("again", "take") and not stage.primary.admission.full:
+            nonce = stage.stream.nonce if step == "again" else bytes([next(nonces)]) * 16
+            welcome = stage.open(nonce)
+        assert stage.ran == [str(each).encode() for each in IDS[: len(stage.ran)]]
+    assert stage.stream.next_seq == (seq_of(IDS[len(stage.ran) - 1]) + 1 if stage.ran else 1)
