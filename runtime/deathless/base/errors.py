@@ -19,7 +19,8 @@
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
-    |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped
+    |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
+    |  |  StreamFenced, InputRefused, StreamNotStopped
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -28,8 +29,8 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of topics in `error_tree.topics`
-and of sinks in `error_tree.sinks`: all are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of sinks, streams and topics in
+modules of their own beside it: all are here as well. Imports these.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from deathless.base.error_tree.sinks import (
     SinkTaken,
     SinkTipMismatch,
 )
+from deathless.base.error_tree.streams import InputRefused, StreamFenced, StreamNotStopped
 from deathless.base.error_tree.topics import (
     TopicAnswerTorn,
     TopicGap,
@@ -57,6 +59,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "DataCorrupt",
     "DeathlessError",
     "Fenced",
+    "InputRefused",
     "Invalid",
     "RetryLater",
     "SinkColumnsChanged",
@@ -65,6 +68,8 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTableUnfit",
     "SinkTaken",
     "SinkTipMismatch",
+    "StreamFenced",
+    "StreamNotStopped",
     "TopicAnswerTorn",
     "TopicGap",
     "TopicNotKept",

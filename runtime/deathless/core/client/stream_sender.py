@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from deathless.base.sources.errors import StreamFenced
+from deathless.base.errors import StreamFenced
 from deathless.codec.streams.packets import (
     StreamCommit,
     StreamHello,

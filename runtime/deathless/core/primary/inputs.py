@@ -35,14 +35,15 @@ from typing import Final, NamedTuple
 from deathless.base.errors import (
     CorruptFrame,
     DeathlessError,
+    InputRefused,
     InvalidArgument,
     NotPrimary,
     OutOfSpace,
+    StreamFenced,
     TooLarge,
 )
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.base.sources.errors import InputRefused, StreamFenced
 from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER_BYTES, Kind, encode
 from deathless.codec.peer_messages import encode_body

@@ -32,11 +32,11 @@ from deathless.base.errors import (
     NotUndelivered,
     NotUnsettled,
     Overloaded,
+    StreamNotStopped,
 )
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.base.sources.errors import StreamNotStopped
 from deathless.base.times import Due
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from deathless.base.errors import OutOfSpace
-from deathless.base.sources.errors import StreamFenced
+from deathless.base.errors import OutOfSpace, StreamFenced
 from deathless.codec.streams.packets import (
     StreamCommit,
     StreamHello,

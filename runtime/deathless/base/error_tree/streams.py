@@ -1,16 +1,11 @@
-"""Errors of streams and sources: a branch of the tree in `deathless.base.errors`.
+"""Errors of streams; `errors` draws the whole tree, and everybody imports them from there.
 
-    Invalid
-    |- StreamFenced      another owner has taken the stream
-    |- InputRefused      a handler refused an input, and its stream stands until an operator says how it goes on
-    |- StreamNotStopped  an operator named an input at which its stream does not stand
-
-Guarantees: as there. Imports base.errors.
+Imports the kinds of errors.
 """
 
 from __future__ import annotations
 
-from deathless.base.errors import Invalid
+from deathless.base.error_tree.kinds import Invalid
 
 
 class StreamFenced(Invalid):

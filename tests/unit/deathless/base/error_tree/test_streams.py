@@ -1,7 +1,7 @@
 """Errors of streams: they stand in the one tree, and each has a code of its own."""
 
-from deathless.base.errors import Invalid
-from deathless.base.sources.errors import InputRefused, StreamFenced, StreamNotStopped
+
+from deathless.base.errors import InputRefused, Invalid, StreamFenced, StreamNotStopped
 
 ALL = (StreamFenced, InputRefused, StreamNotStopped)
 
