@@ -12,7 +12,6 @@ class StreamFenced(Invalid):
     """Another owner has taken the stream: who owned it before ends, and does not open it again."""
 
     code = "DL3080"
-    exit_code = 76
     http_status = 409
     remedy = "one process reads a source at a time; end the others"
 
