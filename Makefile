@@ -125,11 +125,11 @@ pythons: ## Run the tests of one process on each Python from 3.11 to 3.14 that t
 	done; \
 	echo "make pythons: all passed on $${ran[*]}"
 
-# One after the other: they measure nothing, but a starved process looks like a dead one. A wait that is too long ends by
-# its own deadline first.
+# Two files at a time: these tests wait for two thirds of their time. More of them would starve processes, and one that is
+# starved looks like a dead one. A wait that is too long ends by its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
 	@status=0; $(BIN)/python lab/packages.py tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
-	@$(BIN)/pytest --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance
 
 # One after the other: a Spark driver takes a core and a half while it starts.
 spark: install ## Tests with a real Spark: pipelines whose drivers are killed and frozen (installs 460 MB once)
