@@ -570,6 +570,7 @@ STEADY: Final = {
     "runtime/deathless/core/primary/sending.py": ("TRIM_S", "STALL_S", "STALL_MAX_S"),
     "runtime/deathless/core/primary/frame_size.py": ("PEERS_S", "RUN_S", "LONG_S", "FRAME_S"),
     "runtime/deathless/core/primary/primary.py": ("ASK_AGAIN_S",),
+    "runtime/deathless/core/primary/inputs.py": ("AGAIN_MS", "STOPPED_RETRY_MS"),
     "runtime/deathless/core/primary/queries.py": ("QUERY_RETRY_MS",),
     "runtime/deathless/core/primary/suspicion.py": ("UNEXPLAINED_S", "AFTER_S", "HANDLER_S"),
     "runtime/deathless/drivers/activity.py": ("SOCKET_S",),
