@@ -43,6 +43,7 @@ STEADY: Final = {
         "HELD_RETRY_MS",
         "WINDOW_RETRY_MS",
     ),
+    "runtime/deathless/core/primary/inputs.py": ("AGAIN_MS", "STOPPED_RETRY_MS"),
     "runtime/deathless/core/primary/checkpoint_plan.py": ("REBASE_RETRY_S", "SHORT_RETRY_S"),
     "runtime/deathless/core/supervisor/claims.py": ("CLAIM_S", "ASK_LOCK_AGAIN_S", "UNANSWERED_S"),
     "runtime/deathless/core/client/link.py": (

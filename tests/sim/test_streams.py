@@ -36,6 +36,12 @@ def test_streams_under_faults_lose_and_double_nothing(seed: int) -> None:
     assert result.good, "\n".join(map(str, result.violations[:5]))
 
 
+def test_a_commit_of_a_term_that_is_over_says_nothing_to_who_starts_anew() -> None:
+    """The simulated source took it for its own, and forgot what nobody had."""
+    result = run_streams(326)
+    assert result.good, "\n".join(map(str, result.violations[:5]))
+
+
 @pytest.mark.parametrize("seed", [62, 101])
 def test_what_a_refused_input_said_of_its_source_holds_when_it_is_passed_over(seed: int) -> None:
     result = run_streams(seed)

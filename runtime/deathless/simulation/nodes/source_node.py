@@ -173,11 +173,11 @@ class SourceNode:
             items = self._items(number)
             behind = (at for at, item in enumerate(items) if self._is_behind(item, sender))
             self._at[number] = max(next(behind, len(items)), self._origin(number).first)
-        if sender.state is State.OPEN:
-            self._forget(number, sender)
+        self._forget(number, sender)
 
     def _forget(self, number: int, sender: StreamSender) -> None:
-        if number in self._at:
+        """What an open sender holds no more is taken in; one that is not open was told of nothing."""
+        if sender.state is State.OPEN:
             self._origin(number).taken(self._at[number] - len(sender))
 
     @staticmethod
