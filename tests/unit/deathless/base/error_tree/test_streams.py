@@ -1,6 +1,5 @@
 """Errors of streams: they stand in the one tree, and each has a code of its own."""
 
-
 from deathless.base.errors import InputRefused, Invalid, StreamFenced, StreamNotStopped
 
 ALL = (StreamFenced, InputRefused, StreamNotStopped)
