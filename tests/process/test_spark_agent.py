@@ -118,6 +118,9 @@ def test_a_driver_ends_with_its_agent(service: Service, agent: Agent) -> None:
     driver = driver_of(agent)
     driver._line.close()
     wait_for(lambda: driver._process.poll() is not None, "its end")
+    assert Path(driver._folder).is_dir()
+    agent.close()
+    assert not Path(driver._folder).exists()
 
 
 def test_agents_have_names_of_their_own_and_commands_hold_what_they_are_given() -> None:

@@ -19,10 +19,12 @@ import logging
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -40,14 +42,15 @@ _LOG: Final = logging.getLogger("deathless.agent")
 
 
 class DriverProcess:
-    """One driver, in a process group of its own.
+    """One driver, in a process group of its own, with a folder that goes with it.
 
     Args:
-        command: that starts it; `--control` and its descriptor are added.
+        command: that starts it; `--control` with a descriptor and `--folder` are added.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
+        self._folder = tempfile.mkdtemp(prefix="deathless-driver-")
         self._line = ours
         self._read = b""
         self.warm = False
@@ -55,7 +58,7 @@ class DriverProcess:
         self.decided = 0  # batches
         with theirs:
             self._process = subprocess.Popen(
-                [*command, "--control", str(theirs.fileno())],
+                [*command, "--control", str(theirs.fileno()), "--folder", self._folder],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -106,6 +109,7 @@ class DriverProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._line.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Agent:

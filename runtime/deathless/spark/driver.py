@@ -25,7 +25,6 @@ import select
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from deathless.base.backoff import pause_after
-from deathless.base.errors import DeathlessError, InvalidArgument
+from deathless.base.errors import DeathlessError, InvalidArgument, RetryLater
 from deathless.pipelines.client import PipelineClient
-from deathless.pipelines.ledger import DriverDeposed, PositionTaken, QueryStopped
+from deathless.pipelines.ledger import DriverDeposed, QueryStopped
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.service_code.loading import load_attribute
@@ -143,6 +142,8 @@ class Run:
             except DriverDeposed:
                 raise
             except Exception as error:  # noqa: BLE001  whatever it is, the other queries go on
+                assert self.sink is not None
+                shutil.rmtree(self.sink.folder, ignore_errors=True)
                 self._failed(error, now)
         return decided
 
@@ -160,9 +161,9 @@ class Run:
         self._failed(error, now)
 
     def _failed(self, error: Exception, now: float) -> None:
-        self.failures += not _starved(error)
+        self.failures += not _passes(error)
         _LOG.warning("query failed", extra={"query": self.query.name, "failures": self.failures, "error": _told(error)})
-        if self.failures >= FAILURES_MAX or isinstance(error, PositionTaken):
+        if self.failures >= FAILURES_MAX:
             self.failures = 0
             self._client.stop(self.query.name, self._number, _told(error))
         self.again_at = now + pause_after(self.failures, first_s=AGAIN_S, most_s=AGAIN_MAX_S)
@@ -231,12 +232,13 @@ class Driver:
         shutil.rmtree(self._folder / "warm", ignore_errors=True)
 
 
-def _starved(error: Exception) -> bool:
-    """Say whether a worker of Python had no time to start: Spark gives it 10 s, and that can't be changed.
+def _passes(error: Exception) -> bool:
+    """Say whether time mends it, so that it is no failure of the query.
 
-    Time mends it, on a machine that is busy, so it is no failure of the query.
+    So it is where the pipeline's service can't be reached, and on a busy machine where a worker of Python had no time
+    to start: Spark gives it 10 s, and that can't be changed.
     """
-    return STARVED in str(error)
+    return isinstance(error, RetryLater) or STARVED in str(error)
 
 
 def _throw_away(frame: DataFrame, _batch: int) -> None:
@@ -264,6 +266,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
     parser.add_argument("--address", action="append", required=True, help="of its service; can be repeated")
     parser.add_argument("--control", type=int, required=True, help="descriptor of the line to the agent")
+    parser.add_argument("--folder", required=True, help="an empty folder, which the agent removes")
     parser.add_argument("--trigger", default="100 milliseconds", help="pause between two batches")
     parser.add_argument("--conf", action="append", default=[], help="NAME=VALUE for Spark; can be repeated")
     return parser.parse_args(arguments)
@@ -276,19 +279,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure("info", given.pipeline, "spark")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells of an error is told by us, in one line
     control = Control(socket.socket(fileno=given.control))
-    with tempfile.TemporaryDirectory(prefix="deathless-driver-") as folder:
-        session.make_home(Path(folder) / "home")
-        spark = session.start(given.pipeline, dict(_pair(text) for text in given.conf))
-        build: Any = load_attribute(given.module)
-        driver = Driver(spark, build, control, given.trigger, Path(folder))
-        number, queries = driver.wait()
-        with PipelineClient(given.pipeline, given.address) as client:
-            try:
-                driver.drive(client, number, queries, Holds(given.pipeline))
-            except DriverDeposed as error:
-                _LOG.warning("this driver was replaced", extra={"error": str(error)})
-                shutil.rmtree(folder, ignore_errors=True)
-                _end(DEPOSED)
+    folder = Path(given.folder)
+    session.make_home(folder / "home")
+    spark = session.start(given.pipeline, dict(_pair(text) for text in given.conf))
+    build: Any = load_attribute(given.module)
+    driver = Driver(spark, build, control, given.trigger, folder)
+    number, queries = driver.wait()
+    with PipelineClient(given.pipeline, given.address) as client:
+        try:
+            driver.drive(client, number, queries, Holds(given.pipeline))
+        except DriverDeposed as error:
+            _LOG.warning("this driver was replaced", extra={"error": str(error)})
+            _end(DEPOSED)
     return 0
 
 
