@@ -44,11 +44,14 @@ def topic_paths(topics: Iterable[str], errors: dict[int, Json]) -> Json:
         topics: that the service declares.
         errors: what is answered with each status.
     """
-    place = [
+    place: list[Json] = [
         {"name": "topic", "in": "path", "required": True, "schema": {"enum": sorted(topics)}},
         {"name": "shard", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
     ]
-    hold = [*place, {"name": "hold", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 63}}]
+    hold: list[Json] = [
+        *place,
+        {"name": "hold", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 63}},
+    ]
     source = _query("source", {"type": "string"}, "Whose positions; where that is not the present source, it is a 409.")
     owner = _query("owner", {"type": "string", "maxLength": 256}, "Whose hold, where callers have no names.")
     above = _query("above", {"type": "integer"}, "With `wait`: answer when `next` is above it.")
@@ -58,7 +61,7 @@ def topic_paths(topics: Iterable[str], errors: dict[int, Json]) -> Json:
         "properties": {"topics": {"type": "array", "items": _STATE}},
         "required": ["topics"],
     }
-    position = {**_query("position", _POSITION, "Rows from here on are kept."), "required": True}
+    position: Json = {**_query("position", _POSITION, "Rows from here on are kept."), "required": True}
 
     def told(name: str, summary: str, parameters: list[Json], content: Json, statuses: Iterable[int]) -> Json:
         return {
