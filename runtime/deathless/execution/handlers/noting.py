@@ -48,8 +48,9 @@ class Noting:
 
     @staticmethod
     def can_be(entities: Entities) -> bool:
-        """Can all changes be noted?"""
-        return not (entities.states.maps or entities.maps.maps)
+        """Can all changes be noted? Not where somebody looks at the states already, as a rehearsal does."""
+        looked_at = type(entities.state) not in (dict, NotedStates)
+        return not (looked_at or entities.states.maps or entities.maps.maps)
 
     def changes(self) -> tuple[dict[bytes, bytes], list[bytes]]:
         """Give the entries that are new or other ones, and the keys that are no more, ascending."""

@@ -7,9 +7,12 @@ import pytest
 from tests.unit.deathless.execution.executor_bench import Bench
 
 from deathless import Context, Map, Service, Struct
+from deathless.base.limits import Limits
 from deathless.codec.checkpoint_ahead import changes_between
+from deathless.engine.shard.assembly import open_shard
 from deathless.execution.handlers.noting import NotedStates, Noting
 from deathless.execution.handlers.probe import KEY
+from deathless.execution.rehearsal.recorder import Recorder
 
 
 class Purse(Struct):
@@ -94,6 +97,16 @@ def test_series_of_probes_come_and_go() -> None:
     held[KEY + b"b"] = b"3"
     assert noting.changes() == ({KEY + b"b": b"3"}, [KEY + b"a"])
     assert noting.base() == before
+
+
+def test_states_that_somebody_looks_at_are_not_noted() -> None:
+    """A rehearsal would see nothing of what the former code does from then on."""
+    looked_at = open_shard(shop(), Limits(), bytes(32), make=Recorder).executor
+    assert isinstance(looked_at, Recorder)
+    assert not Noting.can_be(looked_at.entities)
+    bench = Bench(shop())
+    Noting(bench.executor.entities)
+    assert Noting.can_be(bench.executor.entities)
 
 
 def test_items_of_maps_can_not_be_noted() -> None:
