@@ -23,6 +23,7 @@ from deathless.drivers.webhook import _packed
 from deathless.engine.ports import Holder, ServiceRecord
 from deathless.execution.turn.activity import final_reply
 from deathless.execution.turn.operations import error_of
+from deathless.pipelines.rows import blocks_of, decode_rows
 from deathless.shell.client.waiters import reply_error
 from deathless.shell.lock_stores.erasing import EraseOrder, read_order
 from deathless.shell.lock_stores.etcd import gateway as etcd_gateway
@@ -190,6 +191,13 @@ ANSWERS = [
         b"".join(topic_wire.arrow_pieces([(3, ROWS)], ROWS.schema, 4)),
         packed_bytes,
         (topic_wire.AnswerTorn,),
+    ),
+    Door(
+        "rows that a driver stages",
+        ("pipelines/rows.py::<module>",),
+        of(decode_rows),
+        next(blocks_of("carriers", "late", "stop", [("UA", {"minutes": 20})]))[1],
+        msgpack_bytes,
     ),
     Door("what a webhook answers", ("drivers/webhook.py::_packed",), of(_packed), b'{"a":1}', json_bytes),
     Door(

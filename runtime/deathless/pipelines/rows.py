@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from deathless.base.errors import InvalidArgument
+from deathless.codec.untrusted import MsgpackReader
 from deathless.pipelines.ledger import BLOCK_BYTES_MAX, ROWS_MAX
 
 Policy = Literal["stop", "deadLetter", "skip"]
@@ -35,7 +36,7 @@ class Rows(NamedTuple):
 
 
 _encode: Final = msgspec.msgpack.Encoder(decimal_format="string").encode
-_decode: Final = msgspec.msgpack.Decoder(tuple[str, str, Policy, list[Row]]).decode
+_decode: Final = MsgpackReader(tuple[str, str, Policy, list[Row]]).decode
 
 
 def blocks_of(service: str, method: str, policy: Policy, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
@@ -58,8 +59,11 @@ def blocks_of(service: str, method: str, policy: Policy, rows: Iterable[Row]) ->
 
 
 def decode_rows(block: bytes) -> Rows:
-    """Read a block. Raises: msgspec.MsgspecError."""
-    return Rows(*_decode(block))
+    """Read a block. Raises: InvalidArgument."""
+    try:
+        return Rows(*_decode(block))
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"the block holds no rows: {error}") from None
 
 
 def _encoded(key: str, arguments: dict[str, object]) -> bytes:

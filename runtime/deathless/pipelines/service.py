@@ -152,6 +152,9 @@ def open_(held: Held, ctx: Context, number: int) -> Opened:
 def stage(held: Held, ctx: Context, number: int, attempt: int, block: str, rows: int, data: bytes) -> None:
     """Keep a block of the batch that a driver is at."""
     _only(ctx)
+    found = len(decode_rows(data).rows)  # what can't be read is refused now: once it is decided, nobody could mend it
+    if found != rows:
+        raise CallRefused(f"the block holds {found} rows, not {rows}")
     ledger.stage_block(held, number, attempt, block, rows, data)
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.base.shards import shard_directory
+from deathless.codec.untrusted import read_json
 from deathless.shell.client.driver import count_shards
 from deathless.topics.http_port import HttpPort
 from deathless.topics.reader import TopicReader
@@ -144,8 +145,11 @@ def offer_services(services: Mapping[str, str]) -> None:
 
 
 def known_services() -> dict[str, str]:
-    """Give the directories, or URLs, of services that are known by name."""
-    return msgspec.json.decode(os.environ.get(SERVICES, "{}"), type=dict[str, str])
+    """Give the directories, or URLs, of services that are known by name. Raises: InvalidArgument."""
+    try:
+        return read_json(os.environ.get(SERVICES, "").encode() or b"{}", dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"{SERVICES} holds no services: {error}", remedy='write {"name": "folder"}') from None
 
 
 def _rows(options: Mapping[str, str]) -> int:

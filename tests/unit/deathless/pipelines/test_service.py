@@ -2,7 +2,7 @@
 
 import pytest
 
-from deathless.base.errors import HandlerFailed
+from deathless.base.errors import HandlerFailed, InvalidArgument
 from deathless.pipelines.ledger import Batch
 from deathless.pipelines.rows import Policy, Row, blocks_of
 from deathless.pipelines.service import DRIVERS, Held, pipeline
@@ -119,6 +119,18 @@ def test_a_query_that_its_driver_gave_up_applies_what_was_decided_once_it_is_res
             send(env, "", "a", [])
         query.resume()
         assert send(env, "", "a", [("UA", {"minutes": 1})])
+
+
+def test_a_block_that_holds_no_rows_is_refused_when_it_is_staged() -> None:
+    """Once its batch is decided nobody could mend it, and its query would stand still."""
+    with Environment(pipeline, carriers) as env:
+        query = env.service(pipeline)["alarms"]
+        [(_, data)] = blocks_of("carriers", "late", "stop", [("UA", {"minutes": 1})])
+        with pytest.raises(InvalidArgument, match="holds no rows"):
+            query.stage(1, 1, "0", 1, data[:-1])
+        with pytest.raises(HandlerFailed, match="holds 1 rows, not 2"):
+            query.stage(1, 1, "0", 2, data)
+        query.stage(1, 1, "0", 1, data)
 
 
 def test_drivers_and_queries_have_keys_of_their_own() -> None:

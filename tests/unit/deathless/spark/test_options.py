@@ -20,6 +20,10 @@ def test_a_service_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv(SERVICES, '{"airports": "/data/airports"}')
     assert known_services() == {"airports": "/data/airports"}
     assert read_options({"topic": "departures", "service": "airports"}).place == "/data/airports"
+    monkeypatch.setenv(SERVICES, "airports=/data")
+    with pytest.raises(InvalidArgument, match="DEATHLESS_SERVICES holds no services"):
+        known_services()
+    monkeypatch.setenv(SERVICES, '{"airports": "/data/airports"}')
     with pytest.raises(InvalidArgument, match="'hotels' is not known here; there are: airports"):
         read_options({"topic": "departures", "service": "hotels"})
 
