@@ -34,6 +34,7 @@ class Service:
         self.now_us = 1
         self.reachable = True
         self.resigned: list[tuple[int, bool, bool]] = []
+        self.told: list[tuple[object, ...]] = []
 
     def report(self, agent: str, *, warm: bool) -> Assignment:
         self._reach()
@@ -58,7 +59,9 @@ def service() -> Service:
 def agent(service: Service, tmp_path: Path) -> Iterator[Agent]:
     script = tmp_path / "driver.py"
     script.write_text(DRIVER, encoding="utf-8")
-    with Agent(cast("Any", service), "a", [sys.executable, str(script)]) as made:
+    with Agent(
+        cast("Any", service), "a", [sys.executable, str(script)], lambda *told: service.told.append(told)
+    ) as made:
         yield made
 
 
@@ -88,6 +91,9 @@ def test_a_driver_that_dies_is_told_at_once_and_another_one_started(service: Ser
     os.killpg(driver_of(agent).pid, signal.SIGKILL)
     step_until(agent, lambda: service.resigned, "its death")
     assert service.resigned == [(1, True, False)]
+    assert service.told[0] == ("starting", 0)
+    assert {("ready", 0), ("drives", 1)} & set(service.told)
+    assert service.told[-1] == ("ended", 1)
     step_until(agent, lambda: driver_of(agent) and driver_of(agent).number == 2, "another driver")
 
 

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -119,10 +119,18 @@ class Agent:
         client: of the pipeline's service.
         name: unique among the agents.
         command: that starts a driver.
+        tell: told what happens, and the number of the driver that it happens to; 0: it has none yet.
     """
 
-    def __init__(self, client: PipelineClient, name: str, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        client: PipelineClient,
+        name: str,
+        command: Sequence[str],
+        tell: Callable[[str, int], object] = lambda _event, _number: None,
+    ) -> None:
         self.name = name
+        self._tell = tell
         self._client = client
         self._command = command
         self._driver: DriverProcess | None = None
@@ -156,10 +164,15 @@ class Agent:
         if driver is None:
             if time.monotonic() >= self._start_at:
                 self._driver = DriverProcess(self._command)
+                self._tell("starting", 0)
             else:
                 time.sleep(wait_s)
-        elif not driver.look(wait_s):
-            self._ended(driver)
+        else:
+            was_warm = driver.warm
+            if not driver.look(wait_s):
+                self._ended(driver)
+            elif driver.warm and not was_warm:
+                self._tell("ready", driver.number)
         self._report()
 
     def _ended(self, driver: DriverProcess) -> None:
@@ -169,6 +182,7 @@ class Agent:
         self._deaths = 0 if driver.decided else self._deaths + 1
         self._start_at = time.monotonic() + pause_after(self._deaths, first_s=AGAIN_S, most_s=AGAIN_MAX_S)
         _LOG.warning("driver %d ended by itself", driver.number)
+        self._tell("ended", driver.number)
         if driver.number:
             self._resign(driver, ordered=False)
 
@@ -193,8 +207,10 @@ class Agent:
             return
         if self.assigned.drives and not driver.number:
             driver.drive(self.assigned.number)
+            self._tell("drives", driver.number)
         elif driver.number and not (self.assigned.drives and self.assigned.number == driver.number):
             _LOG.warning("driver %d was replaced", driver.number)
+            self._tell("replaced", driver.number)
             driver.kill()
             self._driver = None
             self._start_at = 0.0

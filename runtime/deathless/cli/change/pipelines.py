@@ -11,7 +11,7 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.cli.options import ListedGroup, json_option, service_options, target
-from deathless.cli.output import print_json, print_table, show_bytes, show_time
+from deathless.cli.output import print_json, print_json_line, print_table, show_bytes, show_time
 
 if TYPE_CHECKING:
     from deathless.pipelines.client import PipelineClient
@@ -66,13 +66,21 @@ def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
     "commas); default: services beside the pipeline's own folder.",
 )
 @service_options
+@json_option
 def drive(
-    module: str, trigger: str, conf: tuple[str, ...], services: tuple[str, ...], manifest: str, directory: str
+    module: str,
+    trigger: str,
+    conf: tuple[str, ...],
+    services: tuple[str, ...],
+    manifest: str,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Keep a Spark driver, which runs the queries of FUNCTION(spark) when it is its turn.
 
     Run it two times, or on two machines: the second driver is warmed up and waits, and goes on within seconds when the
     first one dies. Needs Java 17 and `pip install deathless[spark]`. Ctrl-C ends the driver, and another one goes on.
+    What happens to it is told line by line.
 
     \b
     deathless pipelines drive delays.py:build -f delays.yaml
@@ -95,7 +103,14 @@ def drive(
     place = str(Path(path).absolute()) if path.endswith(".py") else path
     configure("info", name, "agent")
     command = driver_command(f"{place}:{function}", name, addresses, conf, trigger)
-    with PipelineClient(name, addresses) as client, Agent(client, agent_name(), command) as agent:
+
+    def tell(event: str, number: int) -> None:
+        if as_json:
+            print_json_line({"event": event, "number": number})
+        else:
+            print(f"driver {number or '-'}  {event}", flush=True)
+
+    with PipelineClient(name, addresses) as client, Agent(client, agent_name(), command, tell) as agent:
         agent.run()
     return 0
 

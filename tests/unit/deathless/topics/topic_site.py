@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,8 +81,9 @@ class Site:
         self._ready.wait()
 
     def stop(self) -> None:
-        """End."""
-        self._ended()
+        """End; once it has ended this changes nothing."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self._ended()
 
     def topic(self, source: str = "", *, urls: Sequence[str] = (), **settings: object) -> RemoteTopic:
         """A reader of the topic, whose pauses are only counted."""
