@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +18,16 @@ from deathless.pipelines.assignment import Assignment, Drivers, report, resign
 from deathless.spark.agent import Agent, agent_name, driver_command
 
 DRIVER = """
-import json, socket, sys
-line = socket.socket(fileno=int(sys.argv[sys.argv.index("--control") + 1]))
-line.sendall(b'{"warm": true}\\n')
-for order in line.makefile():
-    if json.loads(order)["drive"]:
-        line.sendall(b'{"decided": 2}\\n')
+import socket, sys
+from deathless.spark.line import Ended, Fact, Line, Order
+line = Line(socket.socket(fileno=int(sys.argv[sys.argv.index("--control") + 1])), Order)
+line.send(Fact(warm=True))
+try:
+    while True:
+        for order in line.receive(60.0):
+            line.send(Fact(decided=2))
+except Ended:
+    pass
 """
 
 
@@ -35,19 +40,23 @@ class Service:
         self.reachable = True
         self.resigned: list[tuple[int, bool, bool]] = []
         self.told: list[tuple[object, ...]] = []
+        self.reports = 0
+        self.unanswered: list[Future[Assignment]] = []
 
-    def report(self, agent: str, *, warm: bool) -> Assignment:
-        self._reach()
-        return report(self.drivers, agent, self.now_us, warm=warm)
+    def report(self, agent: str, *, warm: bool) -> Future[Assignment]:
+        self.reports += 1
+        given: Future[Assignment] = Future()
+        if self.reachable:
+            given.set_result(report(self.drivers, agent, self.now_us, warm=warm))
+        else:
+            self.unanswered.append(given)
+        return given
 
     def resign(self, agent: str, number: int, *, progressed: bool, ordered: bool) -> None:
-        self._reach()
-        self.resigned.append((number, progressed, ordered))
-        resign(self.drivers, agent, number, progressed=progressed, ordered=ordered)
-
-    def _reach(self) -> None:
         if not self.reachable:
             raise PeerUnreachable("nobody answers")
+        self.resigned.append((number, progressed, ordered))
+        resign(self.drivers, agent, number, progressed=progressed, ordered=ordered)
 
 
 @pytest.fixture
@@ -108,14 +117,43 @@ def test_a_driver_that_was_replaced_is_killed(service: Service, agent: Agent) ->
 
 
 def test_a_service_that_is_out_of_reach_costs_no_driver_its_life(service: Service, agent: Agent) -> None:
+    """One report is under way meanwhile: many that come at once would count as so many, and another agent be silent."""
     step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch")
     service.reachable = False
-    pid = driver_of(agent).pid
-    for _ in range(5):
+    pid, before = driver_of(agent).pid, service.reports
+    for _ in range(20):
         agent.step(0.01)
+    assert (len(service.unanswered), service.reports) == (1, before + 1)
     service.reachable = True
+    service.unanswered[0].set_result(report(service.drivers, "a", 1, warm=True))
     agent.step(0.01)
     assert (driver_of(agent).pid, driver_of(agent).number) == (pid, 1)
+
+
+def test_a_death_that_the_service_did_not_hear_of_costs_nobody_the_number(service: Service, agent: Agent) -> None:
+    """The next driver of this agent goes on under it."""
+    step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch")
+    service.reachable = False
+    os.killpg(driver_of(agent).pid, signal.SIGKILL)
+    step_until(agent, lambda: driver_of(agent) is None, "its end")
+    service.reachable = True
+    for given in service.unanswered:
+        given.set_result(report(service.drivers, "a", 1, warm=False))
+    step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch of the next one")
+    assert (driver_of(agent).number, service.resigned) == (1, [])
+
+
+def test_refused_reports_are_told_and_go_on(service: Service, agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """So is a pipeline that was given up."""
+    step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch")
+    service.reachable = False
+    agent.step(0.01)
+    service.unanswered[0].set_exception(PeerUnreachable("not here"))
+    agent.step(0.01)
+    assert "refuses reports" in caplog.text
+    assert "not here" in caplog.text
+    service.reachable, service.drivers.failed = True, "5 drivers ended"
+    step_until(agent, lambda: "5 drivers ended" in caplog.text, "the reason")
 
 
 def test_a_driver_ends_with_its_agent(service: Service, agent: Agent) -> None:

@@ -15,15 +15,14 @@ from deathless.base.errors import InvalidArgument
 from deathless.pipelines.position import position_of
 from deathless.spark import Deathless, query
 from deathless.spark.queries import check
-from deathless.spark.session import make_home, start
+from deathless.spark.session import start
 from deathless.spark.source import Recent
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session: it starts once."""
-    make_home(tmp_path_factory.mktemp("spark") / "home")
-    session = start("tests", {})
+    session = start("tests", {}, tmp_path_factory.mktemp("spark") / "home")
     session.dataSource.register(Deathless)
     yield session
     session.stop()

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+
+import msgspec
 
 from deathless.base.errors import HandlerFailed
 from deathless.pipelines.assignment import Assignment
@@ -24,6 +27,7 @@ from deathless.pipelines.service import DRIVERS, DriversView, Opened, QueryView,
 from deathless.sdk.client import SyncClient
 
 T = TypeVar("T")
+RESIGN_S: Final = 5.0  # an agent that ends waits no longer for a service that does not answer
 FULL_PAUSE_S: Final = 0.2  # before a block for which there was no room is staged again
 _REFUSALS: Final = {
     kind.__name__: kind for kind in (BlockMissing, DriverDeposed, PositionTaken, QueryStopped, StageFull)
@@ -91,13 +95,27 @@ class PipelineClient:
 
     # ---- for agents --------------------------------------------------------------------------------------------
 
-    def report(self, agent: str, *, warm: bool) -> Assignment:
-        """Say that an agent is there; gives whether it drives. Raises: as `SyncClient.call`."""
-        return self._call("report", DRIVERS, Assignment, agent=agent, warm=warm)
+    def report(self, agent: str, *, warm: bool) -> Future[Assignment]:
+        """Say that an agent is there; what is given says whether it drives, as soon as the service has answered.
+
+        Its errors are those of `SyncClient.submit`.
+        """
+        given: Future[Assignment] = Future()
+
+        def answered(asked: Future[Any]) -> None:
+            try:
+                given.set_result(msgspec.convert(asked.result(), Assignment))
+            except Exception as error:  # noqa: BLE001  whoever waits is told
+                given.set_exception(error)
+
+        asked = self._client.submit("report", DRIVERS, {"agent": agent, "warm": warm})
+        asked.add_done_callback(answered)
+        return given
 
     def resign(self, agent: str, number: int, *, progressed: bool, ordered: bool) -> None:
-        """Say that a driver has ended. Raises: as above."""
-        self._call("resign", DRIVERS, None, agent=agent, number=number, progressed=progressed, ordered=ordered)
+        """Say that a driver has ended, for RESIGN_S seconds at most. Raises: as `SyncClient.call`."""
+        arguments = {"agent": agent, "number": number, "progressed": progressed, "ordered": ordered}
+        self._client.request("resign", DRIVERS, arguments, timeout=RESIGN_S)
 
     # ---- for people --------------------------------------------------------------------------------------------
 

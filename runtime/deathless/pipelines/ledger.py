@@ -23,7 +23,7 @@ from deathless.sdk import CallRefused, Map, Struct, field
 ROWS_MAX: Final = 1000  # of a block
 BLOCK_BYTES_MAX: Final = 256 << 10
 STAGED_BYTES_MAX: Final = 256 << 20  # of a query: staged and decided
-REFUSED_MAX: Final = 10_000  # rows kept that were refused
+REFUSED_MAX: Final = 10_000  # refused rows that are listed: the query stops then
 WHY_MAX: Final = 500  # letters of a reason
 
 
@@ -205,10 +205,9 @@ def refuse_row(query: Query, row: Refused, policy: str) -> None:
     query.refusals += 1
     if policy == "skip":
         return
-    if len(query.refused) < REFUSED_MAX:
-        query.refused[query.refusals] = row
-    else:
-        query.stopped = f"{REFUSED_MAX} rows were refused; retry or drop them"
+    query.refused[query.refusals] = row
+    if len(query.refused) >= REFUSED_MAX:
+        query.stopped = f"{len(query.refused)} refused rows are listed; retry or drop them"
     if policy == "stop":
         query.stopped = f"{row.service} refused a row of key {row.key!r}: {row.text}"[:WHY_MAX]
 

@@ -14,7 +14,7 @@ Imports the author's names and the rest of this package.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from deathless.base.errors import Overloaded
 from deathless.pipelines import assignment, ledger
@@ -183,18 +183,26 @@ async def apply(held: Held, ctx: Context) -> None:
             held.at += 1
             held.applied += failure is None
             if failure is not None:
-                code, text = failure
-                ledger.refuse_row(held, Refused(key, arguments, block.service, block.method, code, text), block.policy)
+                refused = Refused(key, arguments, block.service, block.method, failure.code, failure.text)
+                ledger.refuse_row(held, refused, block.policy if failure.of_handler else "stop")
     if held.at == len(block.rows):
         ledger.finish_block(held)
     if held.decided and not held.stopped:
         ctx.continue_with("apply")
 
 
+class Failure(NamedTuple):
+    """Why a row was not taken."""
+
+    code: str
+    text: str
+    of_handler: bool  # False: it says nothing of this row
+
+
 async def _failure(
     ctx: Context, called: Operation[object], service: str, key: str, method: str, arguments: dict[str, object]
-) -> tuple[str, str] | None:
-    """Wait for a call, and repeat it while the other side has no room; gives why the row was refused."""
+) -> Failure | None:
+    """Wait for a call, and repeat it while the other side has no room; gives why the row was not taken."""
     while True:
         try:
             await called
@@ -202,9 +210,9 @@ async def _failure(
             await ctx.timer(after=BUSY_PAUSE)
             called = ctx.call(service, key, method, arguments)
         except CallFailed as error:
-            return error.failure_code, str(error)
-        except DeathlessError as error:
-            return error.code, str(error)
+            return Failure(error.failure_code, str(error), of_handler=True)
+        except DeathlessError as error:  # the service was created anew, for instance: the next row would fare the same
+            return Failure(error.code, str(error), of_handler=False)
         else:
             return None
 

@@ -183,7 +183,8 @@ class Work:
         return StoreOpened(await self._store.open(claim, effect.schema))
 
     async def _write(self, effect: Write) -> Event:
-        block = self.rows.block(effect.start, effect.end, self._schema)
+        # In a thread: rows that are missed are looked for again for seconds, and holds are minded meanwhile.
+        block = await asyncio.to_thread(self.rows.block, effect.start, effect.end, self._schema)
         try:
             await self._store.write(block, effect.expected)
         except BlockRefused as error:

@@ -41,6 +41,7 @@ class TopicRows:
     def __init__(self, directory: str, source: TopicSource, sink: str, files: FileSystem | None = None) -> None:
         self.source = source
         self._reader = TopicReader(directory, source, files=files)
+        self._blocks = TopicReader(directory, source, files=files)  # of `block` alone, which another thread may call
         self._name = hold_of(sink)
         self._sink = sink
         self._oldest = (0, 0)  # a position, and the logical time of the first row from there on
@@ -63,13 +64,13 @@ class TopicRows:
         return Look(bounds.floor, bounds.first, bounds.next, schema, seen, held)
 
     def block(self, start: int, end: int, schema: str) -> Block:
-        """Read the rows of a block, which may end earlier.
+        """Read the rows of a block, which may end earlier; it may take seconds, and be called in another thread.
 
         Raises: SinkRowsDropped, TopicGap, SinkUnavailable.
         """
         batches, size = [], 0
         try:
-            for batch in self._reader.read(start, end, schema=arrow_schema(schema)):
+            for batch in self._blocks.read(start, end, schema=arrow_schema(schema)):
                 batches.append(batch)
                 size += batch.nbytes
                 if size >= BLOCK_BYTES_MAX:

@@ -1,7 +1,7 @@
 """The agent of a pipeline: keeps one Spark driver ready, and has it drive when the pipeline's service says so.
 
-    service <--report(warm)-- agent --{"drive": n}--> driver
-            --Assignment-->
+    service <--report(warm)-- agent --Order--> driver
+            --Assignment-->         <--Fact---
 
 An agent is a small process that never computes, so it reports in time however busy its machine and its driver are.
 When its driver ends by itself, it says so at once, and another agent's driver goes on; when another agent was assigned,
@@ -14,11 +14,10 @@ pipelines.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import os
 import secrets
-import select
 import shutil
 import signal
 import socket
@@ -27,15 +26,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from deathless.base.backoff import pause_after
 from deathless.base.errors import DeathlessError
 from deathless.pipelines.assignment import Assignment
 from deathless.pipelines.client import PipelineClient
+from deathless.spark.line import Ended, Fact, Line, Order
 
 REPORT_S: Final = 0.25
+UNANSWERED_S: Final = 5.0  # a report without an answer for so long is told
 AGAIN_S: Final = 1.0  # before a driver that ended by itself is started again
 AGAIN_MAX_S: Final = 60.0
 _LOG: Final = logging.getLogger("deathless.agent")
@@ -51,8 +53,7 @@ class DriverProcess:
     def __init__(self, command: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
         self._folder = tempfile.mkdtemp(prefix="deathless-driver-")
-        self._line = ours
-        self._read = b""
+        self._line = Line(ours, Fact)
         self.warm = False
         self.number = 0  # under which it drives
         self.decided = 0  # batches
@@ -70,38 +71,21 @@ class DriverProcess:
         return self._process.pid
 
     def drive(self, number: int) -> None:
-        """Have it drive."""
+        """Have it drive; that it has ended is seen by the next `look`."""
         self.number = number
-        self._send(json.dumps({"drive": number}).encode() + b"\n")
-
-    def _send(self, data: bytes) -> None:
-        try:
-            self._line.sendall(data)
-        except OSError:
-            self.kill()
+        with contextlib.suppress(Ended):
+            self._line.send(Order(number))
 
     def look(self, wait_s: float) -> bool:
-        """Take in what it tells, for so long; False: it has ended."""
-        ends_at = time.monotonic() + wait_s
-        while True:
-            left = ends_at - time.monotonic()
-            if left <= 0 or not select.select([self._line], [], [], left)[0]:
-                return self._process.poll() is None
-            data = self._received()
-            if not data:
-                self.kill()
-                return False
-            *lines, self._read = (self._read + data).split(b"\n")
-            for line in lines:
-                told: dict[str, Any] = json.loads(line)
-                self.warm = self.warm or bool(told.get("warm"))
-                self.decided += told.get("decided", 0)
-
-    def _received(self) -> bytes:
+        """Take in what it tells within so many seconds; False: it has ended."""
         try:
-            return self._line.recv(65536)
-        except OSError:
-            return b""
+            facts = self._line.receive(wait_s)
+        except Ended:
+            return False
+        for fact in facts:
+            self.warm = self.warm or fact.warm
+            self.decided += fact.decided
+        return True
 
     def kill(self) -> None:
         """End it, and Java with it; what it started in groups of its own ends with Java."""
@@ -119,7 +103,7 @@ class Agent:
         client: of the pipeline's service.
         name: unique among the agents.
         command: that starts a driver.
-        tell: told what happens, and the number of the driver that it happens to; 0: it has none yet.
+        tell: told what happens, and the number of the driver that it happens to; 0: it has none.
     """
 
     def __init__(
@@ -136,8 +120,9 @@ class Agent:
         self._driver: DriverProcess | None = None
         self._deaths = 0
         self._start_at = 0.0
-        self._unreachable = ""
-        self.assigned = Assignment(0, drives=False)
+        self._asked: Future[Assignment] | None = None  # a report that was not answered yet
+        self._asked_at = 0.0
+        self._trouble = ""  # what was told last of reports and of the pipeline; empty: all is well
 
     def __enter__(self) -> Self:
         return self
@@ -146,7 +131,7 @@ class Agent:
         self.close()
 
     def run(self) -> None:
-        """Work until SIGTERM."""
+        """Work until SIGTERM or SIGINT."""
         ending = False
 
         def end(_number: int, _frame: FrameType | None) -> None:
@@ -159,7 +144,7 @@ class Agent:
             self.step(REPORT_S)
 
     def step(self, wait_s: float) -> None:
-        """Look at the driver for so long, then report."""
+        """Look at the driver for so long, then report, and wait for the answer for as long."""
         driver = self._driver
         if driver is None:
             if time.monotonic() >= self._start_at:
@@ -173,7 +158,7 @@ class Agent:
                 self._ended(driver)
             elif driver.warm and not was_warm:
                 self._tell("ready", driver.number)
-        self._report()
+        self._report(wait_s)
 
     def _ended(self, driver: DriverProcess) -> None:
         """Say that the driver has ended by itself, and start another one after a pause."""
@@ -181,39 +166,57 @@ class Agent:
         self._driver = None
         self._deaths = 0 if driver.decided else self._deaths + 1
         self._start_at = time.monotonic() + pause_after(self._deaths, first_s=AGAIN_S, most_s=AGAIN_MAX_S)
-        _LOG.warning("driver %d ended by itself", driver.number)
         self._tell("ended", driver.number)
         if driver.number:
             self._resign(driver, ordered=False)
 
     def _resign(self, driver: DriverProcess, *, ordered: bool) -> None:
+        """Tell the service. If it does not hear it, this agent goes on under the number with its next driver."""
         try:
             progressed = bool(driver.decided)
             self._client.resign(self.name, driver.number, progressed=progressed, ordered=ordered)
         except DeathlessError as error:
-            _LOG.warning("the service was not told that driver %d ended: %s", driver.number, error)
+            self._said(f"the pipeline's service was not told that a driver has ended: {error}")
 
-    def _report(self) -> None:
-        driver = self._driver
-        try:
-            self.assigned = self._client.report(self.name, warm=driver is not None and driver.warm)
-        except DeathlessError as error:
-            if str(error) != self._unreachable:
-                self._unreachable = str(error)
-                _LOG.warning("the pipeline's service was not reached: %s", error)
+    def _report(self, wait_s: float) -> None:
+        """Report, unless the last report has no answer yet: reports that pile up would count as so many at once."""
+        if self._asked is None:
+            driver = self._driver
+            self._asked = self._client.report(self.name, warm=driver is not None and driver.warm)
+            self._asked_at = time.monotonic()
+        wait([self._asked], wait_s)
+        if not self._asked.done():
+            if time.monotonic() - self._asked_at > UNANSWERED_S:
+                self._said("the pipeline's service does not answer")
             return
-        self._unreachable = ""
+        asked, self._asked = self._asked, None
+        try:
+            assigned = asked.result()
+        except DeathlessError as error:
+            self._said(f"the pipeline's service refuses reports: {error}")
+            return
+        self._said(assigned.failed)
+        self._follow(assigned)
+
+    def _follow(self, assigned: Assignment) -> None:
+        """Have the driver do what the service has decided."""
+        driver = self._driver
         if driver is None:
             return
-        if self.assigned.drives and not driver.number:
-            driver.drive(self.assigned.number)
+        if assigned.drives and not driver.number:
+            driver.drive(assigned.number)
             self._tell("drives", driver.number)
-        elif driver.number and not (self.assigned.drives and self.assigned.number == driver.number):
-            _LOG.warning("driver %d was replaced", driver.number)
+        elif driver.number and not (assigned.drives and assigned.number == driver.number):
             self._tell("replaced", driver.number)
             driver.kill()
             self._driver = None
             self._start_at = 0.0
+
+    def _said(self, trouble: str) -> None:
+        """Say once what is wrong."""
+        if trouble and trouble != self._trouble:
+            _LOG.warning(trouble)
+        self._trouble = trouble
 
     def close(self) -> None:
         """End the driver, and say so."""

@@ -1,8 +1,7 @@
 """The process of a Spark driver: it starts Spark, warms it up, and runs the queries once its agent says so.
 
-    agent --(socket)--> {"drive": 7}        drive under this number
-    agent <--(socket)-- {"warm": true}      queries of the same shape have run
-                        {"decided": 3}      so many batches were decided
+    agent --(socket pair)--> Order   drive under this number
+    agent <--(socket pair)-- Fact    ready to drive; so many batches were decided
 
 A session that was only started takes seconds for its first batch: code is generated, classes are loaded and Python
 workers start one after the other. So a driver that waits runs its queries on the last rows that there are, and throws
@@ -19,21 +18,19 @@ Guarantees: nothing of this process has to be kept. Imports the rest of this pac
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
-import select
 import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from deathless.base.backoff import pause_after
-from deathless.base.errors import DeathlessError, InvalidArgument, RetryLater
+from deathless.base.errors import DeathlessError, RetryLater
 from deathless.pipelines.client import PipelineClient
 from deathless.pipelines.ledger import DriverDeposed, QueryStopped
 from deathless.shell.process.forked import die_with_parent
@@ -41,6 +38,7 @@ from deathless.shell.process.logs import configure
 from deathless.shell.service_code.loading import load_attribute
 from deathless.spark import session
 from deathless.spark.holds import Holds
+from deathless.spark.line import Ended, Fact, Line, Order
 from deathless.spark.queries import Query, check
 from deathless.spark.sink import ServiceSink
 from deathless.spark.source import Deathless, Recent
@@ -56,6 +54,7 @@ LOOK_S: Final = 0.1  # between two looks at the queries
 STOPPED_LOOK_S: Final = 2.0  # between two looks whether a stopped query was resumed
 BUILD_PAUSE_S: Final = 2.0  # before the queries are built again
 WARM_S: Final = 60.0  # a warm-up takes no longer
+WARM_LOOK_S: Final = 0.5  # between two looks, while warming up, whether there is an order
 STARVED: Final = "Python worker failed to connect back"
 DEPOSED: Final = 3  # exit code
 AGENT_GONE: Final = 4
@@ -64,36 +63,26 @@ _LOG: Final = logging.getLogger("deathless.spark")
 Build = Callable[["SparkSession"], object]
 
 
-class _Order(msgspec.Struct):
-    drive: int = 0
-
-
 class Control:
-    """The line to the agent."""
+    """The line to the agent, without which this process ends."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: Line[Order]) -> None:
         self._line = line
-        self._read = b""
 
-    def tell(self, **fact: object) -> None:
-        """Tell the agent something; one that is gone ends this process."""
+    def tell(self, fact: Fact) -> None:
+        """Tell the agent something."""
         try:
-            self._line.sendall(msgspec.json.encode(fact) + b"\n")
-        except OSError:
+            self._line.send(fact)
+        except Ended:
             _end(AGENT_GONE)
 
     def order(self, wait_s: float) -> int:
         """Give the number under which to drive; 0: none came while we waited."""
-        if select.select([self._line], [], [], wait_s)[0]:
-            data = self._line.recv(4096)
-            if not data:
-                _end(AGENT_GONE)
-            self._read += data
-        line, newline, rest = self._read.partition(b"\n")
-        if not newline:
-            return 0
-        self._read = rest
-        return msgspec.json.decode(line, type=_Order).drive
+        try:
+            orders = self._line.receive(wait_s)
+        except Ended:
+            _end(AGENT_GONE)
+        return orders[-1].drive if orders else 0
 
 
 class Run:
@@ -164,9 +153,14 @@ class Run:
         self.failures += not _passes(error)
         _LOG.warning("query failed", extra={"query": self.query.name, "failures": self.failures, "error": _told(error)})
         if self.failures >= FAILURES_MAX:
-            self.failures = 0
-            self._client.stop(self.query.name, self._number, _told(error))
+            self._give_up(error)
         self.again_at = now + pause_after(self.failures, first_s=AGAIN_S, most_s=AGAIN_MAX_S)
+
+    def _give_up(self, error: Exception) -> None:
+        """Have the query stopped; with the next failure, if nobody can be told now. Raises: DriverDeposed."""
+        with contextlib.suppress(RetryLater):
+            self._client.stop(self.query.name, self._number, _told(error))
+            self.failures = 0
 
 
 class Driver:
@@ -189,47 +183,57 @@ class Driver:
 
     def wait(self) -> tuple[int, list[Query]]:
         """Warm up and wait for the order; gives the number, and the queries to run."""
-        queries, told, warm = None, "", False
+        queries: list[Query] | None = None
+        told, warm = "", False
         number = self._control.order(0.0)  # nobody else is there: who has to drive does not warm up first
         while not number or queries is None:
             try:
                 if not (warm or number):
-                    self._warm_up()
+                    number = self._warm_up()
                     warm = True
                 if queries is None:
                     queries = self._built(Deathless)
-                    self._control.tell(warm=True)
+                    self._control.tell(Fact(warm=True))
             except Exception as error:  # noqa: BLE001  a topic may have no rows yet: it is tried again
                 if _told(error) != told:
                     told = _told(error)
                     _LOG.warning("the queries can't be built", extra={"error": told})
-            number = self._control.order(BUILD_PAUSE_S) or number
+            if not number or queries is None:
+                number = self._control.order(BUILD_PAUSE_S) or number
         return number, queries
 
-    def drive(self, client: PipelineClient, number: int, queries: Sequence[Query], holds: Holds) -> None:
+    def drive(self, client: PipelineClient, number: int, queries: Sequence[Query], holds: Holds) -> NoReturn:
         """Run the queries until this driver is replaced. Raises: DriverDeposed."""
-        client.declare(number, [query.name for query in queries])
+        with contextlib.suppress(RetryLater):  # people see the names that there were before, until the next driver
+            client.declare(number, [query.name for query in queries])
         runs = [Run(query, client, number, self._folder / "checkpoints", holds) for query in queries]
         while True:
             now = time.monotonic()
             decided = sum(run.look(now, self._trigger) for run in runs)
             if decided:
-                self._control.tell(decided=decided)
+                self._control.tell(Fact(decided=decided))
             self._control.order(LOOK_S)
 
     def _built(self, source: type[Deathless]) -> list[Query]:
         self._spark.dataSource.register(source)
         return check(self._build(self._spark))
 
-    def _warm_up(self) -> None:
-        ends_at = time.monotonic() + WARM_S
-        for query in self._built(Recent):
-            folder = self._folder / "warm" / query.name
-            writer = query.frame.writeStream.queryName(f"warm-{query.name}").foreachBatch(_throw_away)
-            running = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
-            running.awaitTermination(max(1, int(ends_at - time.monotonic())))
-            running.stop()
-        shutil.rmtree(self._folder / "warm", ignore_errors=True)
+    def _warm_up(self) -> int:
+        """Run the queries for a while on the newest rows; gives the number if the order to drive ended it."""
+        ends_at, number = time.monotonic() + WARM_S, 0
+        try:
+            for query in self._built(Recent):
+                folder = self._folder / "warm" / query.name
+                writer = query.frame.writeStream.queryName(f"warm-{query.name}").foreachBatch(_throw_away)
+                running = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+                while not (number or running.awaitTermination(WARM_LOOK_S)) and time.monotonic() < ends_at:
+                    number = self._control.order(0.0)
+                running.stop()
+                if number:
+                    break
+        finally:
+            shutil.rmtree(self._folder / "warm", ignore_errors=True)
+        return number
 
 
 def _passes(error: Exception) -> bool:
@@ -251,7 +255,7 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def _end(code: int) -> None:
+def _end(code: int) -> NoReturn:
     """End this process and Java, which ends when its input is closed, without waiting for queries."""
     sys.stdout.flush()
     os._exit(code)
@@ -272,17 +276,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the process."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the process until it is replaced or its agent is gone. Raises: DeathlessError where it can't begin."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     die_with_parent()
     configure("info", given.pipeline, "spark")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells of an error is told by us, in one line
-    control = Control(socket.socket(fileno=given.control))
+    control = Control(Line(socket.socket(fileno=given.control), Order))
     folder = Path(given.folder)
-    session.make_home(folder / "home")
-    spark = session.start(given.pipeline, dict(_pair(text) for text in given.conf))
-    build: Any = load_attribute(given.module)
+    build: Any = load_attribute(given.module)  # before Spark starts, whose workers import from the same folders
+    spark = session.start(given.pipeline, session.read_conf(given.conf), folder / "home")
     driver = Driver(spark, build, control, given.trigger, folder)
     number, queries = driver.wait()
     with PipelineClient(given.pipeline, given.address) as client:
@@ -291,19 +294,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except DriverDeposed as error:
             _LOG.warning("this driver was replaced", extra={"error": str(error)})
             _end(DEPOSED)
-    return 0
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidArgument(f"--conf takes NAME=VALUE, not {text!r}")
-    return name, value
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        main()
     except DeathlessError as error:
         sys.stderr.write(f"{error.code} {error}\n")
         sys.exit(error.exit_code)

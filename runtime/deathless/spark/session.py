@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,7 @@ DEFAULTS: Final = {
 """What a driver has unless its user says otherwise."""
 
 OURS: Final = {
-    # Python workers over unix sockets: 50 ms less for each batch; a checkpoint's file without forks: another 50.
+    # Over TCP each batch waits for Python's workers, and the other manager forks processes for each file.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -52,6 +52,17 @@ def configuration(user: Mapping[str, str]) -> dict[str, str]:
     return {**DEFAULTS, **user, **OURS}
 
 
+def read_conf(pairs: Iterable[str]) -> dict[str, str]:
+    """Read NAME=VALUE texts of a command line. Raises: InvalidArgument."""
+    found = {}
+    for text in pairs:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidArgument(f"--conf takes NAME=VALUE, not {text!r}")
+        found[name] = value
+    return found
+
+
 def java_version() -> int:
     """Give the major version of the Java that Spark would run with; 0: there is none."""
     home = os.environ.get("JAVA_HOME")
@@ -63,7 +74,7 @@ def java_version() -> int:
     return int(found[1]) if found else 0
 
 
-def check_java() -> None:
+def check() -> None:
     """See that PySpark and a Java for it are there. Raises: InvalidConfig."""
     if find_spec("pyspark") is None:
         raise InvalidConfig("pipelines need PySpark, which is not installed", remedy="pip install deathless[spark]")
@@ -75,41 +86,45 @@ def check_java() -> None:
         )
 
 
-def make_home(folder: Path) -> None:
-    """Make a Spark home of links, without the archive that Python's workers would import pyspark from.
+def start(name: str, user: Mapping[str, str], home: Path) -> SparkSession:
+    """Start Spark in this process.
 
-    A worker that imports from the archive compiles all of it, each time it starts: 1.7 s of CPU in place of 0.35 s.
-    Spark gives a worker 10 s to answer, so on a machine with other work to do queries would not start.
+    Args:
+        name: shown to people.
+        user: the user's configuration.
+        home: a folder that is not there yet, for `_make_home`.
 
-    Raises: InvalidConfig where PySpark is missing; OSError.
+    Raises: InvalidConfig where Spark or Java is missing, or does not start; InvalidArgument; OSError.
     """
-    spec = find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise InvalidConfig("pipelines need PySpark, which is not installed", remedy="pip install deathless[spark]")
-    folder.mkdir()
-    for each in Path(spec.submodule_search_locations[0]).iterdir():
-        if each.name in _OF_HOME:
-            (folder / each.name).symlink_to(each)
-    os.environ["SPARK_HOME"] = str(folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)  # what workers import from
-
-
-def start(name: str, user: Mapping[str, str]) -> SparkSession:
-    """Start Spark in this process. Raises: InvalidConfig where Spark or Java is missing; InvalidArgument."""
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415  see InvalidConfig
-    except ImportError as error:
-        raise InvalidConfig(f"pipelines need PySpark: {error}", remedy="pip install deathless[spark]") from None
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run what the path has otherwise
     conf = configuration(user)
+    check()
+    _make_home(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run what the path has otherwise
     if conf["spark.master"].startswith("local"):  # nobody else is spoken to
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession  # noqa: PLC0415  an extra, which `check` has found
+
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except Exception as error:
-        raise InvalidConfig(
-            f"Spark did not start: {error}", remedy="it needs Java 17 or newer, see its output"
-        ) from error
+        raise InvalidConfig(f"Spark did not start: {error}", remedy="its output above says why") from error
+
+
+def _make_home(folder: Path) -> None:
+    """Make a Spark home of links, without the archive that Python's workers would import pyspark from.
+
+    A worker that imports from the archive compiles all of it, each time it starts. Spark gives a worker 10 s to answer,
+    so on a machine with other work to do queries would not start.
+    """
+    folder.mkdir()
+    spec = find_spec("pyspark")
+    assert spec is not None, "`check` has found it"
+    for package in spec.submodule_search_locations or ():
+        for each in Path(package).iterdir():
+            if each.name in _OF_HOME:
+                (folder / each.name).symlink_to(each)
+    os.environ["SPARK_HOME"] = str(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)  # what workers import from

@@ -91,10 +91,10 @@ def drive(
     from deathless.shell.process.logs import configure
     from deathless.spark.agent import Agent, agent_name, driver_command
     from deathless.spark.options import offer_services
-    from deathless.spark.session import check_java, configuration
+    from deathless.spark.session import check, configuration, read_conf
 
-    configuration(dict(_pair(text) for text in conf))
-    check_java()
+    configuration(read_conf(conf))
+    check()
     offer_services(_services(services, found.config.directory))
     addresses, name = [f"dir:{found.config.directory}"], found.config.service
     path, _, function = module.rpartition(":")
@@ -113,13 +113,6 @@ def drive(
     with PipelineClient(name, addresses) as client, Agent(client, agent_name(), command, tell) as agent:
         agent.run()
     return 0
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidArgument(f"--conf takes NAME=VALUE, not {text!r}")
-    return name, value
 
 
 @pipelines.command("show")

@@ -98,19 +98,44 @@ class Result:
         return not self.violations
 
 
-def run_seed(seed: int, options: Options = Options()) -> Result:
-    """Simulate the cluster of a seed and judge it."""
-    begun = time.process_time()
+def drawn(seed: int, options: Options) -> tuple[Setup, FaultPlan]:
+    """Draw the cluster of a seed, and what befalls it."""
     setup = draw_setup(seed, replicas=options.replicas, fence=options.fence, safeguards=options.safeguards)
-    kinds = DRAWN if options.kinds is None else tuple(options.kinds)
     plan = draw_plan(
         draw(seed, "plan"),
         replicas=setup.names(),
         clients=setup.client_names(),
         begin_us=BEGIN_US,
         end_us=SPAN_US,
-        kinds=kinds,
+        kinds=DRAWN if options.kinds is None else tuple(options.kinds),
     )
+    return setup, plan
+
+
+def result_of(
+    seed: int, cluster: Cluster, setup: Setup, plan: FaultPlan, violations: Sequence[Violation], begun: float
+) -> Result:
+    """Give what a run came to that began when this process had used so much CPU time, in seconds."""
+    scheduler = cluster.scheduler
+    return Result(
+        seed=seed,
+        violations=tuple(violations),
+        trace_hash=scheduler.trace.hexdigest(),
+        setup=setup,
+        plan=plan,
+        operations=len(cluster.history),
+        epochs=cluster.last_epoch,
+        events=scheduler.events,
+        virtual_s=scheduler.now_us / 1e6,
+        cpu_s=time.process_time() - begun,
+        trace=tuple(scheduler.trace.lines),
+    )
+
+
+def run_seed(seed: int, options: Options = Options()) -> Result:
+    """Simulate the cluster of a seed and judge it."""
+    begun = time.process_time()
+    setup, plan = drawn(seed, options)
     upgrade = drawn_upgrade(draw(seed, "upgrade"), options)
     if options.kinds is None:
         setup = on_a_small_volume(draw(seed, "volume"), setup, more=UPGRADERS_MAX if upgrade is not None else 0)
@@ -127,21 +152,9 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
         Injector(cluster, plan)
         cluster.start()
         violations = finish(cluster, plan.heal_us, allowed_stops(plan, upgraded=upgrade is not None))
-        return Result(
-            seed=seed,
-            violations=tuple(violations),
-            trace_hash=cluster.scheduler.trace.hexdigest(),
-            setup=setup,
-            plan=plan,
-            operations=len(cluster.history),
-            epochs=cluster.last_epoch,
-            events=cluster.scheduler.events,
-            virtual_s=cluster.scheduler.now_us / 1e6,
-            cpu_s=time.process_time() - begun,
-            upgrade=upgrade,
-            generations=1 if upgrades is None else 1 + upgrades.made,
-            trace=tuple(cluster.scheduler.trace.lines),
-        )
+        result = result_of(seed, cluster, setup, plan, violations, begun)
+        generations = 1 if upgrades is None else 1 + upgrades.made
+        return replace(result, upgrade=upgrade, generations=generations)
     finally:
         cluster.close()
 

@@ -11,23 +11,25 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from deathless.codec.peer_messages import SKIP_INPUT, Order
 from deathless.core import events as ev
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.checkers.inputs import check_inputs
-from deathless.simulation.nodes.cluster import SPAN_US, Cluster, Setup, draw_setup
+from deathless.simulation.nodes.cluster import SPAN_US, Cluster, Setup
 from deathless.simulation.nodes.source_node import Origin, SourceNode
-from deathless.simulation.runs.faults import DRAWN, draw_plan
 from deathless.simulation.runs.injector import ADMIN_CONN, Injector
 from deathless.simulation.runs.run import (
     BEGIN_US,
     Options,
     Result,
     allowed_stops,
+    drawn,
     finish,
     on_a_small_volume,
+    result_of,
 )
 from deathless.simulation.runs.verdict import recover
 from deathless.simulation.workload.inputs import KEY_PREFIX, Held, draw_streams
@@ -92,17 +94,8 @@ def plan_sources(cluster: StreamCluster, chance: random.Random) -> None:
 def run_streams(seed: int, options: Options = OPTIONS) -> Result:
     """Simulate the cluster of a seed, with sources, and judge it."""
     begun = time.process_time()
-    setup = draw_setup(seed, replicas=options.replicas, fence=options.fence, safeguards=options.safeguards)
+    setup, plan = drawn(seed, options)
     setup = on_a_small_volume(draw(seed, "volume"), setup)
-    kinds = DRAWN if options.kinds is None else tuple(options.kinds)
-    plan = draw_plan(
-        draw(seed, "plan"),
-        replicas=setup.names(),
-        clients=setup.client_names(),
-        begin_us=BEGIN_US,
-        end_us=SPAN_US,
-        kinds=kinds,
-    )
     cluster = StreamCluster(seed, setup, keep_trace=options.keep_trace)
     try:
         Injector(cluster, plan)
@@ -110,19 +103,8 @@ def run_streams(seed: int, options: Options = OPTIONS) -> Result:
         cluster.start()
         violations = finish(cluster, plan.heal_us + PAUSE_US[1], allowed_stops(plan))
         violations += judge_streams(cluster)
-        return Result(
-            seed=seed,
-            violations=tuple(violations),
-            trace_hash=cluster.scheduler.trace.hexdigest(),
-            setup=setup,
-            plan=plan,
-            operations=len(cluster.history) + sum(len(held.items) for held in cluster.streams),
-            epochs=cluster.last_epoch,
-            events=cluster.scheduler.events,
-            virtual_s=cluster.scheduler.now_us / 1e6,
-            cpu_s=time.process_time() - begun,
-            trace=tuple(cluster.scheduler.trace.lines),
-        )
+        result = result_of(seed, cluster, setup, plan, violations, begun)
+        return replace(result, operations=result.operations + sum(len(held.items) for held in cluster.streams))
     finally:
         cluster.close()
 

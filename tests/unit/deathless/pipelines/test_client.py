@@ -1,12 +1,14 @@
 """What the service refused raises what it was refused with, and a full service is waited for."""
 
+from concurrent.futures import Future
 from typing import Any, Self
 
 import pytest
 
 from deathless.base.errors import HandlerFailed
 from deathless.pipelines import client as client_module
-from deathless.pipelines.client import PipelineClient
+from deathless.pipelines.assignment import Assignment
+from deathless.pipelines.client import RESIGN_S, PipelineClient
 from deathless.pipelines.ledger import DriverDeposed, QueryStopped
 
 
@@ -30,6 +32,15 @@ class FakeClient:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def submit(self, handler: str, key: str, arguments: dict[str, object]) -> Future[object]:
+        self.calls.append((handler, key, arguments))
+        self.asked: Future[object] = Future()
+        return self.asked
+
+    def request(self, handler: str, key: str, arguments: dict[str, object], *, timeout: float) -> object:
+        self.calls.append((handler, key, {**arguments, "timeout": timeout}))
+        return None
 
 
 def failed(kind: str) -> HandlerFailed:
@@ -65,6 +76,22 @@ def test_a_block_without_room_is_staged_again(made: tuple[PipelineClient, Any, l
     client.stage("alarms", 1, 2, "0", 3, b"x")
     assert len(pauses) == 2
     assert fake.calls == [("stage", "alarms", {"number": 1, "attempt": 2, "block": "0", "rows": 3, "data": b"x"})] * 3
+
+
+def test_a_report_is_not_waited_for(made: tuple[PipelineClient, Any, list[float]]) -> None:
+    """What it gives is the assignment, or what went wrong; to say that a driver has ended takes seconds at most."""
+    client, fake, _ = made
+    given = client.report("a", warm=True)
+    assert not given.done()
+    fake.asked.set_result({"number": 3, "drives": True, "failed": ""})
+    assert given.result() == Assignment(3, drives=True)
+    given = client.report("a", warm=True)
+    fake.asked.set_exception(failed("X"))
+    with pytest.raises(HandlerFailed):
+        given.result()
+    client.resign("a", 3, progressed=True, ordered=False)
+    told = {"agent": "a", "number": 3, "progressed": True, "ordered": False, "timeout": RESIGN_S}
+    assert fake.calls[-1] == ("resign", ".", told)
 
 
 def test_it_is_closed_with_its_block(made: tuple[PipelineClient, Any, list[float]]) -> None:

@@ -156,9 +156,12 @@ def test_what_a_refused_row_does_is_the_querys_policy() -> None:
 
 
 def test_refused_rows_that_nobody_looks_at_stop_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of them is let go in silence."""
-    monkeypatch.setattr(ledger, "REFUSED_MAX", 1)
+    """None of them is let go, nor one that was on its way when the query stopped."""
+    monkeypatch.setattr(ledger, "REFUSED_MAX", 2)
     query, row = Query(), Refused("k", {}, "carriers", "late", "DL3048", "no")
     ledger.refuse_row(query, row, "deadLetter")
+    assert query.stopped == ""
     ledger.refuse_row(query, row, "deadLetter")
-    assert "1 rows were refused" in query.stopped
+    assert "2 refused rows are listed" in query.stopped
+    ledger.refuse_row(query, row, "deadLetter")
+    assert len(query.refused) == 3

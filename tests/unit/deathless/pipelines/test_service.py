@@ -2,7 +2,7 @@
 
 import pytest
 
-from deathless.base.errors import HandlerFailed, InvalidArgument
+from deathless.base.errors import HandlerFailed, InvalidArgument, PeerReplaced
 from deathless.pipelines.ledger import Batch
 from deathless.pipelines.rows import Policy, Row, blocks_of
 from deathless.pipelines.service import DRIVERS, Held, pipeline
@@ -93,6 +93,24 @@ def test_a_refused_row_stops_its_query_until_somebody_resumes_it() -> None:
         env.advance(seconds=1)
         assert env.service(carriers)["UA"].state.minutes == [1, 2] + [3] * 300
         assert query.show().waiting_rows == 0
+
+
+def test_what_says_nothing_of_the_row_stops_the_query_whatever_its_policy_is() -> None:
+    """A service that was created anew would have all rows skipped, one after the other."""
+
+    def replaced() -> None:
+        raise PeerReplaced("it was created anew")
+
+    with Environment(pipeline) as env:
+        taken = env.peer("carriers", late=lambda minutes: replaced() if minutes == 1 else None)
+        send(env, "", "a", [("UA", {"minutes": n}) for n in (0, 1, 2)] + [("UA", {"minutes": 3})] * 300, "skip")
+        env.advance(seconds=1)
+        assert "it was created anew" in held(env).stopped
+        assert [each.row.arguments for each in env.service(pipeline)["alarms"].show_refused(0, 10)] == [{"minutes": 1}]
+        assert len(taken.calls("late")) == 250
+        env.service(pipeline)["alarms"].resume()
+        env.advance(seconds=1)
+        assert (len(taken.calls("late")), held(env).applied) == (303, 302)
 
 
 def test_refused_rows_can_be_sent_again_or_let_go() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from deathless.shell.web.sink_metrics import ask_sink
 from deathless.sinks import host
 from deathless.sinks.host import SinkProcess, make_store, serve
 from deathless.sinks.port import Block, Claim, Opened
+from deathless.sinks.rows import TopicRows
 from deathless.topics import TopicReader
 
 PRIMARY = Standing(service="airports", replica="r0", role="primary", epoch=3, service_id=SERVICE_ID.hex())
@@ -145,6 +147,27 @@ def test_holds_are_minded_while_the_store_hangs(tmp_path: Path, monkeypatch: pyt
         await bench.turns(lambda: not TopicReader(tmp_path / "topic").holds())
         assert bench.process.status().hold_dropped
         assert bench.process.status().state == "opening"
+
+    bench.play(story)
+
+
+def test_holds_are_minded_while_rows_are_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, read = threading.Event(), TopicRows.block
+
+    def block(rows: TopicRows, start: int, end: int, schema: str) -> Block:
+        found.wait()  # as for rows that are in no whole block
+        return read(rows, start, end, schema)
+
+    async def story() -> None:
+        monkeypatch.setattr(TopicRows, "block", block)
+        bench.process.told(PRIMARY)
+        await bench.turns(lambda: bench.process.status().state == "writing")
+        reader = TopicReader(bench.folder / "topic")
+        reader.drop_hold("sink.facts")
+        await bench.turns(reader.holds)
+        assert bench.process.status().state == "writing"
+        found.set()
+        await bench.turns(lambda: bench.memory.tip.next_position == 10)
 
     bench.play(story)
 
