@@ -81,7 +81,7 @@ demo-shop: install postgresql ## Kill a process of the shop each second for MINU
 demo-shop-record: install postgresql ## The same, and its verdict in examples/shop/last-verdict.md
 	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED) --record examples/shop/last-verdict.md
 
-test: lint etcd helm postgresql single processes spark sim ## Check and test everything (25 minutes on two cores)
+test: lint etcd helm postgresql single processes spark sim ## Check and test everything (more than an hour on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies

@@ -170,17 +170,6 @@ def test_a_driver_ends_with_its_agent(service: Service, agent: Agent) -> None:
 def test_agents_have_names_of_their_own_and_commands_hold_what_they_are_given() -> None:
     assert agent_name() != agent_name()
     assert f".{os.getpid()}." in agent_name()
-    command = driver_command("d.py:build", "delays", ["dir:a", "b:1"], ["x=y"], "1 second")
-    options = [
-        "--pipeline",
-        "delays",
-        "--trigger",
-        "1 second",
-        "--address",
-        "dir:a",
-        "--address",
-        "b:1",
-        "--conf",
-        "x=y",
-    ]
+    command = driver_command("d.py:build", "delays.yaml", "", ["x=y"], "1 second")
+    options = ["--manifest", "delays.yaml", "--directory", "", "--trigger", "1 second", "--conf", "x=y"]
     assert command[1:] == ["-m", "deathless.spark.driver", "d.py:build", *options]

@@ -33,6 +33,7 @@ SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
 WAIT_S = 240.0  # a driver on a busy machine starts in a minute
 FAULTS = ("driver", "frozen", "agent", "pipeline", "carriers")
 CARRIERS = ("UA", "DL", "B6")
+TOKEN = "what the pipeline's callers show"
 
 
 class Flights(BackgroundCallers):
@@ -90,11 +91,13 @@ class World:
             folder / "airports", replicas=2, service="airports", module=f"{AIRPORTS}:airports", drivers=topics
         )
         carriers = f"{HERE / 'carriers.py'}:carriers"
-        back = [{"name": "delays", "directory": str(folder / "delays" / "data")}]  # where its answers go
+        back = [{"name": "delays", "directory": str(folder / "delays" / "data"), "token": TOKEN}]  # where answers go
         self.carriers = ReplicaSet(folder / "carriers", replicas=2, service="carriers", module=carriers, peers=back)
         peers = [{"name": "carriers", "directory": str(self.carriers.directory)}]
         module = "deathless.pipelines.service:pipeline"
-        self.delays = ReplicaSet(folder / "delays", replicas=2, service="delays", module=module, peers=peers)
+        self.delays = ReplicaSet(
+            folder / "delays", replicas=2, service="delays", module=module, peers=peers, token=TOKEN
+        )
         self.agents: list[subprocess.Popen[bytes]] = []
 
     @contextlib.contextmanager
@@ -126,7 +129,7 @@ class World:
 
     def client(self) -> PipelineClient:
         """Of the pipeline."""
-        return PipelineClient("delays", [f"dir:{self.delays.directory}"])
+        return PipelineClient("delays", [f"dir:{self.delays.directory}"], token=TOKEN)
 
     def agent_of(self, view: DriversView) -> subprocess.Popen[bytes]:
         """The one that is assigned."""

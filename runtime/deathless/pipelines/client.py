@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
 from deathless.base.errors import HandlerFailed
+from deathless.base.tls import TlsConfig
 from deathless.pipelines.assignment import Assignment
 from deathless.pipelines.ledger import (
     Batch,
@@ -25,6 +26,9 @@ from deathless.pipelines.ledger import (
 )
 from deathless.pipelines.service import DRIVERS, DriversView, Opened, QueryView, RefusedView
 from deathless.sdk.client import SyncClient
+
+if TYPE_CHECKING:
+    from deathless.shell.operate.target import Target
 
 T = TypeVar("T")
 RESIGN_S: Final = 5.0  # an agent that ends waits no longer for a service that does not answer
@@ -41,6 +45,8 @@ class PipelineClient:
         name: of the pipeline.
         addresses: of its service, as for `SyncClient`.
         token: where the service wants one.
+        tls: certificates, where it wants TLS.
+        shards: how many it has; 0: as its directory says.
         sleep: pauses for so many seconds.
     """
 
@@ -50,11 +56,20 @@ class PipelineClient:
         addresses: Sequence[str],
         *,
         token: str | None = None,
+        tls: TlsConfig | None = None,
+        shards: int = 0,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.name = name
-        self._client = SyncClient(name, addresses, token=token, name="pipeline")
+        self._client = SyncClient(name, addresses, token=token, tls=tls, name="pipeline", shards=shards)
         self._sleep = sleep
+
+    @classmethod
+    def of(cls, found: Target) -> Self:
+        """Give one of a service that was found on this machine, with what its ports want to be shown."""
+        config, access = found.config, found.access
+        folder = f"dir:{config.service_directory}"
+        return cls(config.service, [folder], token=access.token or None, tls=access.tls, shards=config.shards)
 
     def __enter__(self) -> Self:
         self._client.__enter__()

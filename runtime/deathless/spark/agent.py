@@ -232,13 +232,10 @@ def agent_name() -> str:
     return f"{socket.gethostname()[:30]}.{os.getpid()}.{secrets.token_hex(3)}"
 
 
-def driver_command(
-    module: str, pipeline: str, addresses: Sequence[str], conf: Sequence[str], trigger: str
-) -> list[str]:
-    """Give the command that starts a driver."""
-    command = [sys.executable, "-m", "deathless.spark.driver", module, "--pipeline", pipeline, "--trigger", trigger]
-    for address in addresses:
-        command += ["--address", address]
+def driver_command(module: str, manifest: str, directory: str, conf: Sequence[str], trigger: str) -> list[str]:
+    """Give the command that starts a driver of the pipeline that is found so (see `find_target`)."""
+    command = [sys.executable, "-m", "deathless.spark.driver", module, "--manifest", manifest]
+    command += ["--directory", directory, "--trigger", trigger]
     for each in conf:
         command += ["--conf", each]
     return command

@@ -33,6 +33,7 @@ from deathless.base.backoff import pause_after
 from deathless.base.errors import DeathlessError, RetryLater
 from deathless.pipelines.client import PipelineClient
 from deathless.pipelines.ledger import DriverDeposed, QueryStopped
+from deathless.shell.operate.target import find_target
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.service_code.loading import load_attribute
@@ -267,8 +268,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "module", help="the function that builds the queries: module:function or path/to/file.py:function"
     )
-    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
-    parser.add_argument("--address", action="append", required=True, help="of its service; can be repeated")
+    parser.add_argument("--manifest", required=True, help="of the pipeline's service")
+    parser.add_argument("--directory", required=True, help="of that service; empty: the manifest counts")
     parser.add_argument("--control", type=int, required=True, help="descriptor of the line to the agent")
     parser.add_argument("--folder", required=True, help="an empty folder, which the agent removes")
     parser.add_argument("--trigger", default="100 milliseconds", help="pause between two batches")
@@ -280,17 +281,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the process until it is replaced or its agent is gone. Raises: DeathlessError where it can't begin."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     die_with_parent()
-    configure("info", given.pipeline, "spark")
+    found = find_target(given.manifest, given.directory, every=True)
+    pipeline = found.config.service
+    configure("info", pipeline, "spark")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells of an error is told by us, in one line
     control = Control(Line(socket.socket(fileno=given.control), Order))
     folder = Path(given.folder)
     build: Any = load_attribute(given.module)  # before Spark starts, whose workers import from the same folders
-    spark = session.start(given.pipeline, session.read_conf(given.conf), folder / "home")
+    spark = session.start(pipeline, session.read_conf(given.conf), folder / "home")
     driver = Driver(spark, build, control, given.trigger, folder)
     number, queries = driver.wait()
-    with PipelineClient(given.pipeline, given.address) as client:
+    with PipelineClient.of(found) as client:
         try:
-            driver.drive(client, number, queries, Holds(given.pipeline))
+            driver.drive(client, number, queries, Holds(pipeline))
         except DriverDeposed as error:
             _LOG.warning("this driver was replaced", extra={"error": str(error)})
             _end(DEPOSED)

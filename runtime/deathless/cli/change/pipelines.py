@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -15,12 +16,12 @@ from deathless.cli.output import print_json, print_json_line, print_table, show_
 
 if TYPE_CHECKING:
     from deathless.pipelines.client import PipelineClient
-    from deathless.pipelines.service import QueryView
+    from deathless.pipelines.service import QueryView, RefusedView
     from deathless.shell.operate.target import Target
 
 F = TypeVar("F", bound=Callable[..., object])
 CELL_MAX: Final = 60  # characters
-PAGE: Final = 1000  # refused rows asked for at once
+PAGE: Final = 250  # refused rows asked for, or sent, at once
 
 query_argument = click.argument("query")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...", type=click.IntRange(min=1))
@@ -78,15 +79,15 @@ def drive(
 ) -> int:
     """Keep a Spark driver, which runs the queries of FUNCTION(spark) when it is its turn.
 
-    Run it two times, or on two machines: the second driver is warmed up and waits, and goes on within seconds when the
-    first one dies. Needs Java 17 and `pip install deathless[spark]`. Ctrl-C ends the driver, and another one goes on.
+    Run it two times, or on two machines: the second driver is warmed up and waits, and goes on when the first one dies.
+    Needs Java 17 and `pip install deathless[spark]`. Ctrl-C ends the driver, and another one goes on.
     What happens to it is told line by line.
 
     \b
     deathless pipelines drive delays.py:build -f delays.yaml
     deathless pipelines drive delays.py:build -f delays.yaml --conf spark.master=local[4]
     """
-    found = target(manifest, directory, silent=True)
+    found = target(manifest, directory, every=True)
     from deathless.pipelines.client import PipelineClient
     from deathless.shell.process.logs import configure
     from deathless.spark.agent import Agent, agent_name, driver_command
@@ -95,14 +96,13 @@ def drive(
 
     configuration(read_conf(conf))
     check()
-    offer_services(_services(services, found.config.directory))
-    addresses, name = [f"dir:{found.config.directory}"], found.config.service
+    offer_services(_services(services, found.config.service_directory))
     path, _, function = module.rpartition(":")
     if not path:
         raise InvalidArgument(f"{module!r} names no function; write path/to/file.py:function or module:function")
     place = str(Path(path).absolute()) if path.endswith(".py") else path
-    configure("info", name, "agent")
-    command = driver_command(f"{place}:{function}", name, addresses, conf, trigger)
+    configure("info", found.config.service, "agent")
+    command = driver_command(f"{place}:{function}", manifest, directory, conf, trigger)
 
     def tell(event: str, number: int) -> None:
         if as_json:
@@ -110,7 +110,7 @@ def drive(
         else:
             print(f"driver {number or '-'}  {event}", flush=True)
 
-    with PipelineClient(name, addresses) as client, Agent(client, agent_name(), command, tell) as agent:
+    with PipelineClient.of(found) as client, Agent(client, agent_name(), command, tell) as agent:
         agent.run()
     return 0
 
@@ -121,7 +121,7 @@ def drive(
 @json_option
 def show(query: str | None, manifest: str, directory: str, as_json: bool) -> int:
     """Show who drives and how the queries stand, or one QUERY in detail."""
-    with _client(target(manifest, directory)) as client:
+    with _client(target(manifest, directory, every=True)) as client:
         drivers = client.drivers()
         views = {name: client.show(name) for name in ([query] if query else drivers.queries)}
     if as_json:
@@ -170,8 +170,8 @@ def _print_query(view: QueryView) -> None:
 @json_option
 def refused(query: str, manifest: str, directory: str, as_json: bool) -> int:
     """List rows that their handlers refused."""
-    with _client(target(manifest, directory)) as client:
-        rows = client.refused(query, 0, PAGE)
+    with _client(target(manifest, directory, every=True)) as client:
+        rows = _refused(client, query)
     if as_json:
         print_json({"refused": rows})
     elif not rows:
@@ -198,9 +198,9 @@ def refused(query: str, manifest: str, directory: str, as_json: bool) -> int:
 @json_option
 def retry(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_json: bool) -> int:
     """Send refused rows once more: those with these IDs, or all that are listed."""
-    with _client(target(manifest, directory)) as client:
-        chosen = list(ids) or [each.id for each in client.refused(query, 0, PAGE)]
-        again = client.retry(query, chosen)
+    with _client(target(manifest, directory, every=True)) as client:
+        chosen = list(ids) or [each.id for each in _refused(client, query)]
+        again = [each for at in range(0, len(chosen), PAGE) for each in client.retry(query, chosen[at : at + PAGE])]
     if as_json:
         print_json({"sent": len(chosen), "refusedAgain": again})
     else:
@@ -217,7 +217,7 @@ def drop(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_jso
     """Let go of refused rows for ever: those with these IDs."""
     if not ids:
         raise click.UsageError("name the rows: their IDs are those that `deathless pipelines refused` shows")
-    with _client(target(manifest, directory)) as client:
+    with _client(target(manifest, directory, every=True)) as client:
         dropped = client.drop(query, ids)
     if as_json:
         print_json({"dropped": dropped})
@@ -232,7 +232,7 @@ def drop(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_jso
 @json_option
 def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> int:
     """Let a stopped QUERY go on; without one, let somebody drive again."""
-    with _client(target(manifest, directory)) as client:
+    with _client(target(manifest, directory, every=True)) as client:
         if query:
             client.resume(query)
         else:
@@ -246,7 +246,7 @@ def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> i
 @json_option
 def suspend(manifest: str, directory: str, as_json: bool) -> int:
     """Have nobody drive until `deathless pipelines resume`; rows of decided batches still reach their handlers."""
-    with _client(target(manifest, directory)) as client:
+    with _client(target(manifest, directory, every=True)) as client:
         client.suspend(suspended=True)
     _said("nobody drives", as_json=as_json)
     return 0
@@ -257,7 +257,7 @@ def suspend(manifest: str, directory: str, as_json: bool) -> int:
 @json_option
 def switchover(manifest: str, directory: str, as_json: bool) -> int:
     """Have another driver go on, as soon as a warm one is there."""
-    with _client(target(manifest, directory)) as client:
+    with _client(target(manifest, directory, every=True)) as client:
         drives = client.hand_over()
     _said(f"{drives} hands over" if drives else "nobody drives", as_json=as_json)
     return 0
@@ -271,6 +271,18 @@ def _said(text: str, *, as_json: bool) -> None:
 
 
 def _client(found: Target) -> PipelineClient:
+    """Give a client, or say at once why there is nobody to talk to. Raises: PeerUnreachable."""
     from deathless.pipelines.client import PipelineClient
+    from deathless.shell.operate.down import why_down
 
-    return PipelineClient(found.config.service, [f"dir:{found.config.directory}"])
+    if (down := asyncio.run(why_down(found))) is not None:
+        raise down
+    return PipelineClient.of(found)
+
+
+def _refused(client: PipelineClient, query: str) -> list[RefusedView]:
+    """Give all rows that are listed."""
+    rows: list[RefusedView] = []
+    while len(page := client.refused(query, rows[-1].id if rows else 0, PAGE)) == PAGE:
+        rows += page
+    return rows + page
