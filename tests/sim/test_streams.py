@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_the_command_runs_streams_in_every_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--streams", "--seeds", "2", "--jobs", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["good"], told["seeds"], told["runs_of_services"]) == (True, 2, 0)
+    assert (told["good"], told["runs_of_streams"], told["runs_of_services"]) == (True, 2, 0)
 
 
 def test_streams_hold_gaps_marks_ends_notes_and_inputs_that_are_refused() -> None:

@@ -56,6 +56,10 @@ JUDGES_OF_SEVERAL: Final = {
     "activities": "an activity is in the log before it begins, and one that must run at most once ran at most once",
 }
 """Of runs of several services that call each other, besides."""
+JUDGES_OF_STREAMS: Final = {
+    "inputs": "an input of a stream is applied once, in its place; a refused one as its stream asked for",
+}
+"""Of runs of one cluster that takes streams, besides."""
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -64,6 +68,7 @@ class Record(msgspec.Struct, kw_only=True):
     seeds: int
     runs_of_services: int  # among them
     services: int  # in these, together
+    runs_of_streams: int = 0  # of one cluster that takes streams, among them
     first: int = msgspec.field(name="from")
     good: bool
     failed: dict[str, list[str]]  # what was wrong, by seed
@@ -83,6 +88,7 @@ class Summary:
         self.done = 0
         self.several = 0  # runs of services that call each other, among them
         self.services = 0  # in these
+        self.streams = 0  # runs of one cluster that takes streams
         self.operations = 0
         self.epochs = 0
         self.faults = 0
@@ -97,6 +103,7 @@ class Summary:
         if result.services > 1:
             self.several += 1
             self.services += result.services
+        self.streams += result.streams > 0
         self.operations += result.operations
         self.epochs += result.epochs
         self.faults += len(result.plan.faults)
@@ -132,6 +139,7 @@ class Summary:
             seeds=self.done,
             runs_of_services=self.several,
             services=self.services,
+            runs_of_streams=self.streams,
             first=seeds[0],
             good=not failed,
             failed={str(one.seed): [str(violation) for violation in one.violations] for one in failed},
@@ -163,6 +171,7 @@ def page(record: Record, *, command: str, date: str, commit: str, machine: str, 
         "seeds": f"{record.first} to {record.first + record.seeds - 1}",
         "runs of several services that call each other": several,
         "runs of one cluster": f"{one:,}",
+        "runs of one cluster that takes streams, among them": f"{record.runs_of_streams:,}",
         "services in all runs, each with its replicas": f"{one + record.services:,}",
         "faults": f"{record.faults:,}",
         "takeovers, including those of first primaries": f"{record.takeovers:,}",
@@ -205,7 +214,8 @@ def page(record: Record, *, command: str, date: str, commit: str, machine: str, 
 def judges(record: Record) -> dict[str, str]:
     """Give who judged, and what each looks for."""
     of_one = JUDGES_OF_ONE if record.seeds > record.runs_of_services else {}
-    return JUDGES | of_one | (JUDGES_OF_SEVERAL if record.runs_of_services else {})
+    of_several = JUDGES_OF_SEVERAL if record.runs_of_services else {}
+    return JUDGES | of_one | of_several | (JUDGES_OF_STREAMS if record.runs_of_streams else {})
 
 
 def _wrong(record: Record) -> list[str]:

@@ -72,6 +72,7 @@ class Result:
         epochs: the last one, which is how often somebody took over.
         events: that the scheduler ran.
         virtual_s, cpu_s: seconds that passed inside, and for us.
+        streams: that sources sent into the cluster.
         upgrade: that was to come to pass; None: none was.
         generations: of the code, at the end; of several services, of the one with most.
         trace: the last lines, or all of them.
@@ -88,6 +89,7 @@ class Result:
     virtual_s: float
     cpu_s: float
     services: int = 1
+    streams: int = 0
     upgrade: UpgradePlan | None = None
     generations: int = 1
     trace: tuple[str, ...] = field(default=(), repr=False)

@@ -104,7 +104,8 @@ def run_streams(seed: int, options: Options = OPTIONS) -> Result:
         violations = finish(cluster, plan.heal_us + PAUSE_US[1], allowed_stops(plan))
         violations += judge_streams(cluster)
         result = result_of(seed, cluster, setup, plan, violations, begun)
-        return replace(result, operations=result.operations + sum(len(held.items) for held in cluster.streams))
+        inputs = sum(len(held.items) for held in cluster.streams)
+        return replace(result, operations=result.operations + inputs, streams=len(cluster.streams))
     finally:
         cluster.close()
 

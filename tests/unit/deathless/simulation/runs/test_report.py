@@ -18,6 +18,7 @@ from deathless.simulation.runs.report import (
     JUDGES,
     JUDGES_OF_ONE,
     JUDGES_OF_SEVERAL,
+    JUDGES_OF_STREAMS,
     Record,
     commit_of_tree,
     describe_machine,
@@ -66,6 +67,8 @@ def test_page_names_the_judges_that_its_runs_had() -> None:
     assert set(judges(alone)) == {*JUDGES, *JUDGES_OF_ONE}
     several = msgspec.structs.replace(RECORD, runs_of_services=2_000)
     assert set(judges(several)) == {*JUDGES, *JUDGES_OF_SEVERAL}
+    of_streams = msgspec.structs.replace(alone, runs_of_streams=5)
+    assert set(judges(of_streams)) == {*JUDGES, *JUDGES_OF_ONE, *JUDGES_OF_STREAMS}
     assert "| linearizability |" in told(alone)
     assert "| linearizability |" not in told(several)
 
@@ -73,7 +76,7 @@ def test_page_names_the_judges_that_its_runs_had() -> None:
 def test_every_judge_of_the_code_can_be_named() -> None:
     folder = Path(deathless.simulation.__file__).parent
     found = {name for path in folder.rglob("*.py") for name in re.findall(r'checker="(\w+)"', path.read_text())}
-    assert found == {*JUDGES, *JUDGES_OF_ONE, *JUDGES_OF_SEVERAL}
+    assert found == {*JUDGES, *JUDGES_OF_ONE, *JUDGES_OF_SEVERAL, *JUDGES_OF_STREAMS}
 
 
 def test_command_writes_the_page_and_tells_how_to_run_it_again(tmp_path: Path) -> None:
