@@ -1,6 +1,6 @@
 """What a pipeline knows of one query, and what it may do next: batches that are staged, decided and applied.
 
-    open      a driver makes itself known by its number; from now on no lower number is listened to
+    open      a driver makes itself known by its number; from now on no other number is listened to
     stage     rows of the batch that the driver is at, block by block; they count for nothing yet
     commit    one decision: the batch that goes from where the query stands to `end`, and which blocks are its rows
     apply     the rows of decided blocks reach the service they are for, in their order, each once
@@ -113,7 +113,7 @@ def open_query(query: Query, number: int) -> None:
 
     Raises: DriverDeposed.
     """
-    _check_number(query, number)
+    _check_not_below(query, number)
     if number > query.number:
         query.number = number
         query.attempt = 0
@@ -141,7 +141,6 @@ def stage_block(query: Query, number: int, attempt: int, block: str, rows: int, 
         raise CallRefused(
             f"a block holds 1 to {ROWS_MAX} rows and at most {BLOCK_BYTES_MAX} bytes, not {rows} and {len(data)}"
         )
-    query.number = max(number, query.number)
     name = _name(number, attempt, block)
     if attempt == query.attempt and name in query.blocks:
         return
@@ -161,7 +160,7 @@ def stage_block(query: Query, number: int, attempt: int, block: str, rows: int, 
 def commit_batch(query: Query, batch: Batch, now_us: int) -> bool:
     """Decide a batch; False: it was decided before.
 
-    Raises: DriverDeposed, QueryStopped, PositionTaken, BlockMissing.
+    Raises: DriverDeposed, QueryStopped, PositionTaken, BlockMissing, CallRefused.
     """
     _check_number(query, batch.number)
     _check_running(query)
@@ -187,7 +186,7 @@ def commit_batch(query: Query, batch: Batch, now_us: int) -> bool:
 
 
 def stop_query(query: Query, number: int, why: str) -> None:
-    """Have a query take no batch until somebody resumes it. Raises: DriverDeposed."""
+    """Have a query take no batch until somebody resumes it. Raises: DriverDeposed, CallRefused."""
     _check_number(query, number)
     query.stopped = why[:WHY_MAX] or "stopped"
 
@@ -223,9 +222,15 @@ def _drop_staged(query: Query) -> None:
     query.staged = []
 
 
-def _check_number(query: Query, number: int) -> None:
+def _check_not_below(query: Query, number: int) -> None:
     if number < query.number:
         raise DriverDeposed(f"driver {number} was replaced by driver {query.number}")
+
+
+def _check_number(query: Query, number: int) -> None:
+    _check_not_below(query, number)
+    if number > query.number:
+        raise CallRefused(f"driver {number} has not opened the query, whose driver is {query.number}")
 
 
 def _check_running(query: Query) -> None:

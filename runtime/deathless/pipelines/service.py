@@ -127,6 +127,13 @@ def suspend(held: Held, ctx: Context, suspended: bool) -> None:
     assignment.suspend(held.drivers, suspended=suspended)
 
 
+@pipeline.handler(shared=True)
+def newest_number(held: Held, ctx: Context) -> int:
+    """Give the number of the newest assignment."""
+    _only(ctx, drivers=True)
+    return held.drivers.number
+
+
 @pipeline.query
 def show_drivers(held: Held, ctx: QueryContext) -> DriversView:
     """Give who drives, and who could."""
@@ -141,9 +148,13 @@ def show_drivers(held: Held, ctx: QueryContext) -> DriversView:
 
 
 @pipeline.handler(name="open", shared=True)
-def open_(held: Held, ctx: Context, number: int) -> Opened:
+async def open_(held: Held, ctx: Context, number: int) -> Opened:
     """Make a driver known to a query; gives where the query stands."""
     _only(ctx)
+    if number > held.number:  # a number that was never given would shut out all drivers that follow
+        newest = await ctx.call(pipeline.name, DRIVERS, "newest_number", result=int)
+        if number > newest:
+            raise CallRefused(f"driver {number} was never assigned; the newest is {newest}")
     ledger.open_query(held, number)
     return Opened(held.tip, held.attempt, held.stopped)
 

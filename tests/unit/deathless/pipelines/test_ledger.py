@@ -33,6 +33,18 @@ def staged(number: int = 1, attempt: int = 1, blocks: int = 2, query: Query | No
 BLOCKS = [("0", 3), ("1", 3)]
 
 
+def test_a_driver_that_has_not_opened_the_query_is_not_listened_to() -> None:
+    """Whatever its number is; else one that nobody gave would shut out those that follow."""
+    query = staged()
+    with pytest.raises(CallRefused, match="driver 7 has not opened the query, whose driver is 1"):
+        ledger.stage_block(query, 7, 1, "2", 3, b"rows")
+    with pytest.raises(CallRefused, match="driver 7 has not opened"):
+        ledger.commit_batch(query, batch(7, "", "a", BLOCKS), 9)
+    with pytest.raises(CallRefused, match="driver 7 has not opened"):
+        ledger.stop_query(query, 7, "mine")
+    assert ledger.commit_batch(query, batch(1, "", "a", BLOCKS), 9)
+
+
 def test_a_batch_is_decided_whole_and_once() -> None:
     """The same batch again is told to be decided, whatever its rows are then."""
     query = staged()
@@ -137,12 +149,12 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
 def test_a_block_has_a_size(rows: int, data: bytes) -> None:
     """What is larger, or holds nothing, is refused."""
     with pytest.raises(CallRefused, match="a block holds"):
-        ledger.stage_block(Query(), 1, 1, "0", rows, data)
+        ledger.stage_block(Query(number=1), 1, 1, "0", rows, data)
 
 
 def test_what_a_refused_row_does_is_the_querys_policy() -> None:
     """`stop` stops it, `deadLetter` lists the row, and `skip` only counts it."""
-    query, row = Query(), Refused("k", {}, "carriers", "late", "DL3048", "no")
+    query, row = Query(number=1), Refused("k", {}, "carriers", "late", "DL3048", "no")
     ledger.refuse_row(query, row, "skip")
     assert (query.refusals, len(query.refused), query.stopped) == (1, 0, "")
     ledger.refuse_row(query, row, "deadLetter")
