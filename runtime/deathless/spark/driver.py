@@ -1,7 +1,7 @@
 """The process of a Spark driver: it starts Spark, warms it up, and runs the queries once its agent says so.
 
     agent --(socket pair)--> Order   drive under this number
-    agent <--(socket pair)-- Fact    ready to drive; so many batches were decided
+    agent <--(socket pair)-- Fact    ready to drive; so many batches were decided; where Spark's pages are
 
 A session that was only started takes seconds for its first batch: code is generated, classes are loaded and Python
 workers start one after the other. So a driver that waits runs its queries on the last rows that there are, and throws
@@ -291,6 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     folder = Path(given.folder)
     build: Any = load_attribute(given.module)  # before Spark starts, whose workers import from the same folders
     spark = session.start(pipeline, session.read_conf(given.conf), folder / "home")
+    if pages := spark.sparkContext.uiWebUrl:
+        control.tell(Fact(ui=pages))
     driver = Driver(spark, build, control, given.trigger, folder)
     number, queries = driver.wait()
     with PipelineClient.of(found) as client:

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ROWS_AT_ONCE: Final = 4096  # of a batch, as Python's objects
-ADOPT: Final = "if the table shall go on as it is: `deathless pipelines adopt {query} --why ...`, and `resume {query}` if it is stopped"
+ADOPT: Final = (
+    "if the table shall go on as it is: `deathless pipelines adopt {query} --why ...`, and `resume {query}` if it has "
+    "stopped"
+)
 
 
 class TableSink(QuerySink):

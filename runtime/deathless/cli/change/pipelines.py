@@ -38,11 +38,8 @@ def pipelines() -> None:
     """
 
 
-def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
-    """Give places of services by name: those named, else all beside the pipeline's own.
-
-    Raises: InvalidArgument.
-    """
+def _services(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Give places of services by name. Raises: InvalidArgument."""
     found = {}
     for text in pairs:
         name, equals, folder = text.partition("=")
@@ -50,8 +47,7 @@ def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
         if not equals or not (remote or Path(folder).is_dir()):
             raise InvalidArgument(f"--service takes NAME=FOLDER of a service's directory, or NAME=URL, not {text!r}")
         found[name] = folder if remote else str(Path(folder).absolute())
-    beside = {each.name: str(each) for each in Path(directory).parent.iterdir() if (each / "service.json").exists()}
-    return found or beside
+    return found
 
 
 @pipelines.command("drive")
@@ -96,7 +92,8 @@ def drive(
 
     configuration(read_conf(conf))
     check()
-    offer_services(_services(services, found.config.service_directory))
+    named = _services(services)
+    offer_services(named, "" if named else str(Path(found.config.service_directory).parent))
     path, _, function = module.rpartition(":")
     if not path:
         raise InvalidArgument(f"{module!r} names no function; write path/to/file.py:function or module:function")
