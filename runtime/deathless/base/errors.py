@@ -21,7 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, NoSuchInput
+    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -48,8 +48,8 @@ from deathless.base.error_tree.sinks import (
 from deathless.base.error_tree.streams import (
     InputRefused,
     InputUnreadable,
-    NoSuchInput,
     SourceGap,
+    SourceKeyChanged,
     SourceUnavailable,
     StreamFenced,
     StreamNotStopped,
@@ -71,7 +71,6 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "InputRefused",
     "InputUnreadable",
     "Invalid",
-    "NoSuchInput",
     "RetryLater",
     "SinkColumnsChanged",
     "SinkRowRefused",
@@ -80,6 +79,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTaken",
     "SinkTipMismatch",
     "SourceGap",
+    "SourceKeyChanged",
     "SourceUnavailable",
     "StreamFenced",
     "StreamNotStopped",

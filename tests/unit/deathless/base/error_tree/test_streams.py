@@ -4,15 +4,15 @@ from deathless.base.errors import (
     InputRefused,
     InputUnreadable,
     Invalid,
-    NoSuchInput,
     RetryLater,
     SourceGap,
+    SourceKeyChanged,
     SourceUnavailable,
     StreamFenced,
     StreamNotStopped,
 )
 
-ALL = (StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, NoSuchInput)
+ALL = (StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged)
 
 
 def test_errors_of_streams_say_that_somebody_must_change_something() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -96,11 +98,11 @@ def _no_context(airport: Airport, row: Departed) -> None: ...
         (_no_context, "must be the context"),
     ],
 )
-def test_what_can_not_be_an_input_is_refused_when_it_is_imported(function: object, why: str) -> None:
+def test_what_can_not_be_an_input_is_refused_when_it_is_imported(function: Any, why: str) -> None:
     with pytest.raises(InvalidService, match=f"test_inputs.py.*{why}"):
         Service("airports", state=Airport).input("flights")(function)
 
 
 def test_an_input_has_a_name_as_services_have() -> None:
     with pytest.raises(InvalidService, match="input 'Flights' must be named"):
-        Service("airports", state=Airport).input("Flights")(_plain)  # type: ignore[arg-type]
+        Service("airports", state=Airport).input("Flights")(_plain)
