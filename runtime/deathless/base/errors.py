@@ -21,7 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged
+    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged, SparkMissing
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -30,13 +30,14 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of sinks, streams and topics in
-modules of their own beside it: all are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of pipelines, sinks, streams and
+topics in modules of their own beside it: all are here as well. Imports these.
 """
 
 from __future__ import annotations
 
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
+from deathless.base.error_tree.pipelines import SparkMissing
 from deathless.base.error_tree.sinks import (
     SinkColumnsChanged,
     SinkRowRefused,
@@ -81,6 +82,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SourceGap",
     "SourceKeyChanged",
     "SourceUnavailable",
+    "SparkMissing",
     "StreamFenced",
     "StreamNotStopped",
     "TopicAnswerTorn",
