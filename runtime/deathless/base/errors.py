@@ -4,7 +4,8 @@
     |- RetryLater      nothing was done, or a retry returns the outcome: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
     |  |  OutboxFull, StillServing, StorageReadOnly, StorageFailed, StorageSlow, NoInodes, SinkUnavailable, TracesLost,
-    |  |  SettingsChanged, IssuerUnavailable, UpgradeCalledOff (UpgradeRefused), GenerationEnded, TopicAnswerTorn
+    |  |  SettingsChanged, IssuerUnavailable, UpgradeCalledOff (UpgradeRefused), GenerationEnded, TopicAnswerTorn,
+    |  |  SourceUnavailable
     |- Fenced          this process has been fenced: another process owns its role; stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
@@ -20,7 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, SparkMissing
+    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged, SparkMissing
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -45,7 +46,15 @@ from deathless.base.error_tree.sinks import (
     SinkTaken,
     SinkTipMismatch,
 )
-from deathless.base.error_tree.streams import InputRefused, StreamFenced, StreamNotStopped
+from deathless.base.error_tree.streams import (
+    InputRefused,
+    InputUnreadable,
+    SourceGap,
+    SourceKeyChanged,
+    SourceUnavailable,
+    StreamFenced,
+    StreamNotStopped,
+)
 from deathless.base.error_tree.topics import (
     TopicAnswerTorn,
     TopicGap,
@@ -61,6 +70,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "DeathlessError",
     "Fenced",
     "InputRefused",
+    "InputUnreadable",
     "Invalid",
     "RetryLater",
     "SinkColumnsChanged",
@@ -69,6 +79,9 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTableUnfit",
     "SinkTaken",
     "SinkTipMismatch",
+    "SourceGap",
+    "SourceKeyChanged",
+    "SourceUnavailable",
     "SparkMissing",
     "StreamFenced",
     "StreamNotStopped",
