@@ -206,7 +206,7 @@ class PartitionMachine:
         ahead = [note for last, note in zip(far, notes, strict=True) if last > min(far)]
         if any(note[:FINGERPRINT_BYTES] != self._routing.fingerprint for note in ahead):
             raise SourceKeyChanged(
-                f"stream {self._shards[0].sender.key}: key was changed while its shards have taken in ids up to "
+                f"stream {self._shards[0].sender.key}: key, or limits, were changed while its shards have taken in ids up to "
                 f"{', '.join(map(str, far))}"
             )
         self._read_id = min(far)
