@@ -4,7 +4,8 @@
     |- RetryLater      nothing was done, or a retry returns the outcome: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
     |  |  OutboxFull, StillServing, StorageReadOnly, StorageFailed, StorageSlow, NoInodes, SinkUnavailable, TracesLost,
-    |  |  SettingsChanged, IssuerUnavailable, UpgradeCalledOff (UpgradeRefused), GenerationEnded, TopicAnswerTorn
+    |  |  SettingsChanged, IssuerUnavailable, UpgradeCalledOff (UpgradeRefused), GenerationEnded, TopicAnswerTorn,
+    |  |  SourceUnavailable
     |- Fenced          this process has been fenced: another process owns its role; stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
@@ -20,7 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped
+    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, NoSuchInput
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -44,7 +45,15 @@ from deathless.base.error_tree.sinks import (
     SinkTaken,
     SinkTipMismatch,
 )
-from deathless.base.error_tree.streams import InputRefused, StreamFenced, StreamNotStopped
+from deathless.base.error_tree.streams import (
+    InputRefused,
+    InputUnreadable,
+    NoSuchInput,
+    SourceGap,
+    SourceUnavailable,
+    StreamFenced,
+    StreamNotStopped,
+)
 from deathless.base.error_tree.topics import (
     TopicAnswerTorn,
     TopicGap,
@@ -60,7 +69,9 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "DeathlessError",
     "Fenced",
     "InputRefused",
+    "InputUnreadable",
     "Invalid",
+    "NoSuchInput",
     "RetryLater",
     "SinkColumnsChanged",
     "SinkRowRefused",
@@ -68,6 +79,8 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTableUnfit",
     "SinkTaken",
     "SinkTipMismatch",
+    "SourceGap",
+    "SourceUnavailable",
     "StreamFenced",
     "StreamNotStopped",
     "TopicAnswerTorn",

@@ -5,7 +5,7 @@ Imports the kinds of errors.
 
 from __future__ import annotations
 
-from deathless.base.error_tree.kinds import Invalid
+from deathless.base.error_tree.kinds import Invalid, RetryLater
 
 
 class StreamFenced(Invalid):
@@ -30,3 +30,34 @@ class StreamNotStopped(Invalid):
     code = "DL3082"
     http_status = 409
     remedy = "look at which input the stream stands now"
+
+
+class SourceUnavailable(RetryLater):
+    """A source can't be read now; nothing is lost, its process tries again."""
+
+    code = "DL1026"
+    remedy = "`deathless sources list` shows what it meets; it goes on by itself"
+
+
+class SourceGap(Invalid):
+    """What a source was to read next is gone, or what stands there is not what was read before: its stream stops."""
+
+    code = "DL3083"
+    http_status = 409
+    remedy = (
+        "bring back what is missing, and it goes on by itself; or decide where it goes on: `deathless sources skip`"
+    )
+
+
+class InputUnreadable(Invalid):
+    """What a source brought can't be made an input: no JSON, not of the declared class, without a key, or too long."""
+
+    code = "DL3084"
+    remedy = "`deathless sources refused` shows it; what becomes of such inputs is onRefusal of the source"
+
+
+class NoSuchInput(Invalid):
+    """A source brings rows to an input that the code of the service does not have."""
+
+    code = "DL3085"
+    remedy = "declare it with `@service.input`, or name another one in spec.sources"

@@ -1,11 +1,26 @@
-"""Errors of streams: they stand in the one tree, and each has a code of its own."""
+"""Errors of streams and sources: they stand in the one tree, and each has a code of its own."""
 
-from deathless.base.errors import InputRefused, Invalid, StreamFenced, StreamNotStopped
+from deathless.base.errors import (
+    InputRefused,
+    InputUnreadable,
+    Invalid,
+    NoSuchInput,
+    RetryLater,
+    SourceGap,
+    SourceUnavailable,
+    StreamFenced,
+    StreamNotStopped,
+)
 
-ALL = (StreamFenced, InputRefused, StreamNotStopped)
+ALL = (StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, NoSuchInput)
 
 
 def test_errors_of_streams_say_that_somebody_must_change_something() -> None:
     assert all(issubclass(each, Invalid) for each in ALL)
-    assert [each.code for each in ALL] == ["DL3080", "DL3081", "DL3082"]
+    assert [each.code for each in ALL] == ["DL3080", "DL3081", "DL3082", "DL3083", "DL3084", "DL3085"]
     assert all(each.remedy for each in ALL)
+
+
+def test_an_outage_of_a_source_passes() -> None:
+    assert issubclass(SourceUnavailable, RetryLater)
+    assert SourceUnavailable.code == "DL1026"
