@@ -1,17 +1,25 @@
-"""What tests do to a broker as its other clients do: topics made and deleted, records produced.
+"""What tests do to a broker as its other clients do: topics made and deleted, records produced; and how they read.
 
 Guarantees: what a function did stands at the broker when it returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from lab.kafka import Broker
 
+from deathless.base.errors import DeathlessError, SourceUnavailable
+from deathless.sources.kafka import reader
+from deathless.sources.port import Batch, Partition, Point, Reader, Settings
+
 WITHIN_S = 60.0
+_PAUSE = threading.Event()
 
 
 def admin(broker: Broker) -> AdminClient:
@@ -53,3 +61,48 @@ def read(broker: Broker, topic: str, count: int, *, partition: int = 0) -> list[
         consumer.close()
     assert all(each.error() is None for each in found)
     return found
+
+
+def source(broker: Broker, topic: str, **options: object) -> Reader:
+    """A reader of a topic."""
+    return reader(Settings("flights", {"bootstrapServers": broker.address, "topic": topic, **options}))
+
+
+async def opened(source: Reader, *points: Point, number: int = 0) -> Partition:
+    """Open a partition behind these points; a stream that is new when there are none."""
+    partition = next(each for each in await source.partitions() if each.number == number)
+    await source.open(partition, points or (Point(-1, b""),))
+    return partition
+
+
+async def read_to(source: Reader, partition: Partition, last_id: int, *, records_max: int = 100) -> list[Batch]:
+    """Read until everything up to an id was read; give the batches that brought something."""
+    found = []
+    end = time.monotonic() + WITHIN_S
+    while not found or found[-1].last_id < last_id:
+        batch = await source.read(partition, records_max, 1 << 20)
+        if batch.records or not found or batch.last_id > found[-1].last_id:
+            found.append(batch)
+        assert time.monotonic() < end, f"read up to {found[-1].last_id} only"
+        await asyncio.to_thread(_PAUSE.wait, 0.02)
+    return found
+
+
+def values(batches: Iterable[Batch]) -> list[tuple[int, bytes | None]]:
+    """Give ids and values."""
+    return [(each.id, each.value) for batch in batches for each in batch.records]
+
+
+async def raised(kind: type[DeathlessError], act: Callable[[], Awaitable[object]]) -> DeathlessError:
+    """Do something again and again until it raises an error of this kind; outages in between pass."""
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        try:
+            await act()
+        except SourceUnavailable as outage:
+            if kind is SourceUnavailable:
+                return outage
+        except kind as error:
+            return error
+        await asyncio.to_thread(_PAUSE.wait, 0.02)
+    raise AssertionError(f"no {kind.__name__}")

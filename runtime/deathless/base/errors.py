@@ -21,7 +21,8 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, NoSuchInput
+    |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, NoSuchInput,
+    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -50,6 +51,9 @@ from deathless.base.error_tree.streams import (
     InputUnreadable,
     NoSuchInput,
     SourceGap,
+    SourceLogCut,
+    SourceRecordsGone,
+    SourceTopicReplaced,
     SourceUnavailable,
     StreamFenced,
     StreamNotStopped,
@@ -80,6 +84,9 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTaken",
     "SinkTipMismatch",
     "SourceGap",
+    "SourceLogCut",
+    "SourceRecordsGone",
+    "SourceTopicReplaced",
     "SourceUnavailable",
     "StreamFenced",
     "StreamNotStopped",
