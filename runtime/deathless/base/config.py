@@ -78,6 +78,18 @@ class SinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     folder: str = "."  # absolute: what relative paths start from
 
 
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A source: what brings rows from outside to an input."""
+
+    name: str
+    kind: str  # of base.source_kinds
+    input: str
+    key: str = ""  # value.FIELD, key, or empty for a single object
+    on_refusal: str = "stop"  # stop | deadLetter | skip
+    options: dict[str, object] = {}  # of the kind
+    folder: str = "."  # absolute: what relative paths start from
+
+
 class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How callers prove who they are; see `core.access.callers` for what each type does."""
 
@@ -148,6 +160,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     activities: ActivitiesConfig = ActivitiesConfig()
     drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
     sinks: tuple[SinkConfig, ...] = ()  # processes beside this replica that store rows of topics outside
+    sources: tuple[SourceConfig, ...] = ()  # processes beside this replica that bring rows to inputs
     tracing: TracingConfig | None = None  # None: no traces
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     upgrade: UpgradeConfig | None = None  # that this replica is to make; None: it is a replica as others
@@ -226,6 +239,7 @@ __all__ = [
     "EtcdConfig",
     "PeerConfig",
     "ReplicaConfig",
+    "SourceConfig",
     "TlsConfig",
     "TracingConfig",
     "UpgradeConfig",

@@ -21,7 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, NoSuchInput,
+    |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
@@ -49,8 +49,8 @@ from deathless.base.error_tree.sinks import (
 from deathless.base.error_tree.streams import (
     InputRefused,
     InputUnreadable,
-    NoSuchInput,
     SourceGap,
+    SourceKeyChanged,
     SourceLogCut,
     SourceRecordsGone,
     SourceTopicReplaced,
@@ -75,7 +75,6 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "InputRefused",
     "InputUnreadable",
     "Invalid",
-    "NoSuchInput",
     "RetryLater",
     "SinkColumnsChanged",
     "SinkRowRefused",
@@ -84,6 +83,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTaken",
     "SinkTipMismatch",
     "SourceGap",
+    "SourceKeyChanged",
     "SourceLogCut",
     "SourceRecordsGone",
     "SourceTopicReplaced",

@@ -48,6 +48,7 @@ from deathless.base.manifest_parts import (
 from deathless.base.manifest_pod import PodTemplate
 from deathless.base.schema_check import Path, Problem, find_problems
 from deathless.base.shards import SHARDS_MAX, shard_directory
+from deathless.base.source_kinds.settings import SOURCES_MAX, Source, source_configs, source_problems
 from deathless.base.topics.settings import TOPICS_MAX, Topic, kept_bytes, quantity_bytes, topic_configs
 from deathless.base.topics.sinks import SINKS_MAX, Sink, held_bytes, sink_configs, sink_problems
 from deathless.base.volume import find_shortage, show_bytes
@@ -118,6 +119,11 @@ class ServiceSpec(Part, frozen=True):
         tuple[Sink, ...],
         Meta(max_length=SINKS_MAX),
         told("Processes beside each replica that store the rows of topics in tables, each row exactly once."),
+    ] = ()
+    sources: Annotated[
+        tuple[Source, ...],
+        Meta(max_length=SOURCES_MAX),
+        told("Processes beside each replica that bring rows from outside to inputs of the code, each exactly once."),
     ] = ()
     tracing: Annotated[Tracing | None, told("Traces of what handlers and activities do. When absent: none.")] = None
     network_policy: Annotated[NetworkPolicySpec, told("What replicas may connect to, in a cluster.")] = (
@@ -207,6 +213,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
         "spec.drivers[].secretRef": any(driver.secret_ref is not None for driver in spec.drivers),
         "spec.sinks[].secretRef": any(sink.secret_ref is not None for sink in spec.sinks),
+        "spec.sources[].secretRef": any(source.secret_ref is not None for source in spec.sources),
         "spec.updateStrategy": spec.update_strategy is not None,
         "spec.upgradePolicy": spec.upgrade_policy != "Compatible",
         "spec.suspend": spec.suspend,
@@ -311,6 +318,10 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     found += _peer_problems(manifest)
     found += _driver_problems(manifest)
     found += _sink_problems(spec)
+    found += [
+        Problem(("spec", "sources", at, field), value, what, advice)
+        for at, field, value, what, advice in source_problems(spec.sources)
+    ]
     limits = _limit_problems(spec)
     return found + (limits or _topic_problems(spec))
 
@@ -492,6 +503,7 @@ def replica_configs(
             drivers=driver_configs(spec, folder)
             + topic_configs(spec.topics, shard_directory(directory, shard, spec.shards)),
             sinks=sink_configs(spec.sinks, shard_directory(directory, shard, spec.shards), folder),
+            sources=source_configs(spec.sources, folder),
             tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),

@@ -170,6 +170,7 @@ class HandlerExecutor:
         plans = {name.encode(): Plan(spec, maps=maps) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         plans |= {old.encode(): plans[now.encode()] for old, now in service.declared.former_names().items()}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
+        self._plans |= {spec.name.encode(): Plan(spec, maps=maps) for spec in service.inputs.values()}
         self._single = service.single
         self._small_bytes = min(FOLD_BYTES, limits.entity_bytes_max, limits.reply_bytes_max)  # up to this: no check
         activities = service.activities
@@ -292,6 +293,7 @@ class HandlerExecutor:
             HEADER_BYTES,
             _CALL if peer is None else _NO_KIND if peer == SELF else _FORK,  # a tick of ours looks like a FORK
         )
+        stream = peer is not None and peer.service.startswith(STREAM_PREFIX)
         envelope: bytes | None = None  # of a FORK; one that can be read
         origin = _FROM_CLIENT if peer is None else Origin(journal.FORK, *peer)
         entities, plain = self._entities, self._invocations.plain
@@ -306,7 +308,7 @@ class HandlerExecutor:
         done: list[tuple[list[bytes], list[int], bytes]] = []
         for run, messages in runs:
             enter(run[0], run[1], lsn, run[3])
-            find = self._invocations.find()
+            find = self._invocations.find(stream=stream)
             replies: list[bytes] = []
             digests: list[int] = []
             answer = replies.append
@@ -326,7 +328,7 @@ class HandlerExecutor:
                             kind = _UNREADABLE
                 if kind != call or args_at > len(message):
                     written, reply = self._of_peer(peer, message, lsn + index, now_us)
-                    find = self._invocations.find()
+                    find = self._invocations.find(stream=stream)
                     idem_len = 0
                 elif idem_len and (
                     recorded := self._keys.check(
@@ -339,7 +341,9 @@ class HandlerExecutor:
                     written = reply = recorded
                     idem_len = 0
                 elif (plan := find(message[header_bytes:key_at])) is None and (
-                    plan := plain(message[header_bytes:key_at], message[key_at:idem_at], message, args_at)
+                    plan := plain(
+                        message[header_bytes:key_at], message[key_at:idem_at], message, args_at, stream=stream
+                    )
                 ) is None:
                     if peer is None:
                         written, reply, remembered = self._divert(
@@ -355,7 +359,7 @@ class HandlerExecutor:
                             request, _ = hashes(self._plans, message, idem_at, args_at)
                     else:
                         written, reply = self._of_peer(peer, message, lsn + index, now_us)
-                    find = self._invocations.find()
+                    find = self._invocations.find(stream=stream)
                 else:
                     turn.lsn = lsn + index
                     turn.key = key = b"" if single else message[key_at:idem_at]

@@ -10,7 +10,7 @@ record for ever.
                                           SourceGap: the stream stops by name until its cause is gone
 
 All that says how far a partition is stands in the service's log: the last id that was taken in, and beside it a
-**note** of the reader's own, of up to 64 bytes (`NOTE_BYTES_MAX`): what it needs to find the place again, and to tell
+**note** of the reader's own, of up to 56 bytes (`NOTE_BYTES_MAX`): what it needs to find the place again, and to tell
 that what stands there is not what stood there before. A reader keeps nothing else, anywhere: it may be killed at any
 time, another one goes on from the same point on another machine, and the two may live at the same time.
 
@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from deathless.base.errors import InvalidConfig, SourceGap, SourceUnavailable
-from deathless.codec.streams.records import ID_MAX, NOTE_BYTES_MAX
+from deathless.codec.streams.records import ID_MAX
 
 __all__ = [
     "ID_MAX",
@@ -51,6 +51,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+NOTE_BYTES_MAX: Final = 56
+"""Of a reader's note; the host's own 8 bytes stand before it in the log."""
 
 
 class Partition(msgspec.Struct, frozen=True, order=True):
@@ -111,7 +114,7 @@ class Reader(Protocol):
     async def read(self, partition: Partition, records_max: int, bytes_max: int) -> Batch:
         """Give what follows what was read last, in order; no records if there are none now.
 
-        It waits for something to come for at most some hundred milliseconds.
+        It does not wait for more to come, or some ten milliseconds at most: the host asks again.
 
         Args:
             partition: one that is open.
@@ -137,7 +140,7 @@ class Reader(Protocol):
             at: the place of the record that is to be read next, as operators of this kind of source name it: an offset,
                 a file's name.
 
-        Returns: a point whose id is at least `last_id`, and behind which that record follows.
+        Returns: a point whose id is above `last_id`, since it is logged as a mark; behind it that record follows.
 
         Raises: InvalidArgument when there is no such place, or when its ids would not ascend; SourceUnavailable.
         """

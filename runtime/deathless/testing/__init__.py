@@ -5,6 +5,7 @@ from deathless.testing.caller import Pending
 from deathless.testing.environment import Environment
 from deathless.testing.everywhere import KillReport, Outcome, kill_everywhere
 from deathless.testing.fake_peer import FakePeer, Message
+from deathless.testing.feeding import RefusedRow
 from deathless.testing.moments import MOMENTS, Moment, Point
 from deathless.testing.published import Published
 from deathless.testing.replaying import replay
@@ -22,6 +23,7 @@ __all__ = [
     "Pending",
     "Point",
     "Published",
+    "RefusedRow",
     "kill_everywhere",
     "replay",
 ]

@@ -15,14 +15,15 @@ for what a caller's errors and arguments are.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, overload
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from deathless.base.errors import DeathlessError, InvalidArgument, InvalidUse, UnknownHandler
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import Order
+from deathless.codec.peer_messages import RETRY_INPUT, SKIP_INPUT, Order
+from deathless.codec.streams.records import OnRefusal
 from deathless.codec.wire import accepted_invocation
 from deathless.core import events as ev
 from deathless.core.client.events import (
@@ -52,6 +53,7 @@ from deathless.execution.author.peer import named_arguments
 from deathless.execution.author.service import HandlerSpec
 from deathless.execution.turn.context import Context, QueryContext
 from deathless.shell.client.waiters import decode_result, reply_error
+from deathless.testing.feeding import Feeder, KeyOf, RefusedRow, check_key, refused_rows
 from deathless.testing.links import End
 
 if TYPE_CHECKING:
@@ -238,6 +240,7 @@ class ServiceCaller:
         self.env = env
         self.served = served
         self._caller = caller
+        self._feeders: dict[str, Feeder] = {}
 
     def __getitem__(self, key: str) -> Entity:
         """Give one key of the service."""
@@ -320,6 +323,65 @@ class ServiceCaller:
             lambda: primary.post(ev.OrderReceived(NOBODY, 0, Order(command, invocation, operation))), primary.life
         )
         self.env.settle()
+
+    def feed(
+        self,
+        name: str,
+        rows: Iterable[object],
+        *,
+        key: KeyOf | None = None,
+        on_refusal: Literal["stop", "deadLetter", "skip"] = "stop",
+        timeout: float | None = None,
+    ) -> None:
+        """Bring rows to an input, as a source does, and wait until they are taken in; time is skipped meanwhile.
+
+        Args:
+            name: of the input.
+            rows: Structs, dicts, or JSON as text or bytes; they follow those of former calls.
+            key: whose each row is: the name of a field, or a function of the row. Of a single object: left out.
+            on_refusal: what becomes of rows that are refused; of one input always the same.
+            timeout: logical seconds; None: as long as an environment waits (`patience`).
+
+        Raises: InputRefused when a row is refused with `stop`, at which the input stands from now on: see `go_on`.
+            InvalidUse for an input that is not there.
+        """
+        feeder = self._feeder(name, OnRefusal(on_refusal))
+        feeder.add(rows, check_key(self.served.service.single, key))
+        self._fed(feeder, timeout)
+
+    def go_on(self, name: str, *, skip: bool = False) -> None:
+        """Have an input that stands go on with the row that it refused, or behind it, as an operator does.
+
+        Raises: InputRefused when it stands again; InvalidUse when it does not stand.
+        """
+        feeder = self._feeders.get(name)
+        stream = self.served.leader().engine.shard.sessions.streams.get(feeder.session) if feeder is not None else None
+        if feeder is None or stream is None or stream.stopped is None:
+            raise InvalidUse(f"input {name!r} of {self.served.name} does not stand")
+        self.order(SKIP_INPUT if skip else RETRY_INPUT, stream.session, stream.stopped.seq if skip else 0)
+        feeder.go_on()
+        self._fed(feeder, None)
+
+    def refused(self, name: str) -> list[RefusedRow]:
+        """Give the rows that an input refused, the oldest first."""
+        self.env.settle()
+        return refused_rows(self.served, name)
+
+    def _feeder(self, name: str, on_refusal: OnRefusal) -> Feeder:
+        feeder = self._feeders.get(name)
+        if feeder is None:
+            feeder = self._feeders[name] = Feeder(self.served, name, on_refusal)
+            self.env.works_with(self.served, feeder)
+        if feeder.on_refusal is not on_refusal:
+            raise InvalidUse(f"input {name!r} was fed with on_refusal={feeder.on_refusal.value!r}")
+        return feeder
+
+    def _fed(self, feeder: Feeder, timeout: float | None) -> None:
+        self.env.settle()
+        if not feeder.done():
+            self.env.wait(feeder, timeout)
+        if feeder.refusal is not None:
+            raise feeder.refusal
 
     def spec(self, name: str, kind: str) -> HandlerSpec:
         """Give a handler or query. Raises: UnknownHandler."""

@@ -35,6 +35,7 @@ from deathless.execution.turn.topic import Row, Topic
 from deathless.testing.activities import NO_TIME, ActivityCall, FakeActivity
 from deathless.testing.caller import Caller, Pending, ServiceCaller
 from deathless.testing.fake_peer import FakePeer, Message
+from deathless.testing.feeding import Feeder
 from deathless.testing.links import Links
 from deathless.testing.loop import Loop
 from deathless.testing.moments import Moment, Point, Points
@@ -115,7 +116,7 @@ class Environment:
             each.name: Served(self, each, random.Random(chance.getrandbits(64)), limits) for each in services
         }
         self._callers: dict[str, ServiceCaller] = {}
-        self._machines: dict[str, Caller] = {}
+        self._machines: dict[str, list[Caller | Feeder]] = {}
         self._problem: DeathlessError | None = None
         self._state = "new"
 
@@ -194,7 +195,8 @@ class Environment:
         """
         served = self._of(service)
         if served.name not in self._callers:
-            machine = self._machines[served.name] = Caller(served)
+            machine = Caller(served)
+            self.works_with(served, machine)
             self._callers[served.name] = ServiceCaller(self, served, machine)
         return self._callers[served.name]
 
@@ -385,16 +387,20 @@ class Environment:
     def now_leads(self, served: Served) -> None:
         """Somebody leads a service: who wants to talk to it connects."""
         name = served.name
-        if name in self._machines:
-            self.loop.post(self._machines[name].now_leads)
+        for machine in self._machines.get(name, ()):
+            self.loop.post(machine.now_leads)
         for other in self._served.values():
             if other.primary is not None:
                 self.loop.post(partial(other.primary.peers.now_leads, name), other.primary.life)
         for peer in self.peers.values():
             self.loop.post(partial(peer.now_leads, name))
 
-    def wait(self, pending: Pending[Any], timeout: float | None) -> None:
-        """Let time pass until a call is over.
+    def works_with(self, served: Served, machine: Caller | Feeder) -> None:
+        """Something of the test works with a service: it is told when somebody leads, and of time."""
+        self._machines.setdefault(served.name, []).append(machine)
+
+    def wait(self, pending: Pending[Any] | Feeder, timeout: float | None) -> None:
+        """Let time pass until a call is over, or rows are taken in.
 
         Raises: OutcomeUnknown when it is not after `timeout` seconds, or nothing can happen any more.
         """
@@ -417,7 +423,7 @@ class Environment:
                 return
             self._pass(due_us)
 
-    def _check_over(self, pending: Pending[Any], patience: timedelta) -> None:
+    def _check_over(self, pending: Pending[Any] | Feeder, patience: timedelta) -> None:
         """Look whether a call is over when the patience is. Raises: OutcomeUnknown."""
         if not pending.done():
             raise OutcomeUnknown(
@@ -454,7 +460,7 @@ class Environment:
         """When something is due next; None: never."""
         dues = [self.loop.next_us()]
         dues += [served.primary.wakes_us() for served in self._served.values() if served.primary is not None]
-        dues += [machine.wakes_us() for machine in self._machines.values()]
+        dues += [machine.wakes_us() for machine in self._all_machines()]
         found = [due for due in dues if due is not None]
         return max(min(found), self.loop.now_us) if found else None
 
@@ -464,8 +470,11 @@ class Environment:
         for served in self._served.values():
             if served.primary is not None:
                 served.primary.fire()
-        for machine in self._machines.values():
+        for machine in self._all_machines():
             machine.fire()
+
+    def _all_machines(self) -> list[Caller | Feeder]:
+        return [machine for machines in self._machines.values() for machine in machines]
 
     # ---- names -----------------------------------------------------------------------------------------------
 

@@ -77,6 +77,6 @@ def _where(service: Service) -> tuple[str, str]:
 
 def _modules(service: Service) -> list[ModuleType]:
     """Give the modules that may have a service: those of its functions first."""
-    names = [spec.function.__module__ for spec in service.specs.values()]
+    names = [function.__module__ for function in service.functions]
     first = [sys.modules[name] for name in dict.fromkeys(names) if name in sys.modules]
     return [*first, *(module for module in list(sys.modules.values()) if module not in first)]

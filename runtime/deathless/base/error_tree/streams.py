@@ -77,8 +77,9 @@ class InputUnreadable(Invalid):
     remedy = "`deathless sources refused` shows it; what becomes of such inputs is onRefusal of the source"
 
 
-class NoSuchInput(Invalid):
-    """A source brings rows to an input that the code of the service does not have."""
+class SourceKeyChanged(Invalid):
+    """A source finds the keys of rows otherwise than before, while some shards lack rows that others have."""
 
     code = "DL3085"
-    remedy = "declare it with `@service.input`, or name another one in spec.sources"
+    http_status = 409
+    remedy = "set `key` of the source as it was until all shards are equally far, and change it then"

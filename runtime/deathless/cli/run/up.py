@@ -165,6 +165,11 @@ def check_drivers(loaded: LoadedManifest) -> None:
 
         for sink in loaded.replica_configs()[0].sinks:
             make_store(sink)
+    if loaded.manifest.spec.sources:
+        from deathless.sources.host import make_reader
+
+        for source in loaded.replica_configs()[0].sources:
+            make_reader(source)
 
 
 async def run_set(

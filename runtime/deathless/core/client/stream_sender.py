@@ -85,6 +85,12 @@ class StreamSender:
         """Count of messages that are not committed."""
         return len(self._offered)
 
+    @property
+    def committed_id(self) -> int:
+        """Up to here everything is known to be taken in; -1: nothing is, or nobody has said yet."""
+        offered = self._offered
+        return (offered[0].follows if offered else max(seq_of(self.next_id) - 1, 0)) - 1
+
     # ---- connections -------------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:

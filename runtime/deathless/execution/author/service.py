@@ -16,6 +16,7 @@ A turn is whole or not at all: an exception leaves the state as it was and becom
 in one turn. An `async def` handler may wait, with a turn between any two awaits (see invocations). A query gets a state
 it may look at; what it changes is lost. `birth` runs before a key's first handler, in the same turn. An activity is
 work that is not deterministic, run beside the primary for a handler that waits. A topic is rows that handlers publish.
+An input takes rows that a source brings from outside, each exactly once.
 
 Guarantees: what is registered can be run; everything else raises InvalidService at import. Decorators give the
 function back unchanged. Does not: run handlers (see executor). Imports base only.
@@ -33,22 +34,24 @@ import msgspec
 
 from deathless.base.errors import InvalidService
 from deathless.codec.peer_messages import is_service_name
+from deathless.codec.streams.rows import method_of
 from deathless.execution.author.changes import Changes, Versioned
+from deathless.execution.author.inputs import INPUT, read_input
 from deathless.execution.author.schedule import Missed, ScheduleSpec, make_schedule
 from deathless.execution.author.signature import MAPPING, Function, check_state, place, read_activity, read_signature
 from deathless.execution.turn.activity import ActivitySpec, Policy
 from deathless.execution.turn.topic import Row, Topic
 
-Kind = Literal["handler", "query"]
+Kind = Literal["handler", "query", "input"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerSpec:
-    """One handler or query, as everything around it needs to know it."""
+    """One handler, query or input, as everything around it needs to know it."""
 
-    name: str  # of the method in messages and addresses
+    name: str  # of the method in messages and addresses; of an input with `input:` before its name
     kind: Kind
     args_type: type[msgspec.Struct]  # named arguments; travels as a msgpack map
     result_type: object  # annotation of the result
@@ -75,7 +78,7 @@ class Service(Versioned):
     Raises: InvalidService, as all methods do.
     """
 
-    __slots__ = ("_activities", "_birth", "_schedules", "_specs", "_topics", "name", "single", "state")
+    __slots__ = ("_activities", "_birth", "_inputs", "_schedules", "_specs", "_topics", "name", "single", "state")
 
     def __init__(self, name: str, *, state: type, single: bool = False, version: int = 1) -> None:
         if not is_service_name(name):
@@ -90,6 +93,7 @@ class Service(Versioned):
         self._activities: dict[str, ActivitySpec] = {}
         self._schedules: dict[str, ScheduleSpec] = {}
         self._topics: dict[str, Topic[msgspec.Struct]] = {}
+        self._inputs: dict[str, HandlerSpec] = {}
         self._birth: Function | None = None
         self.declared = Changes(self, version)
 
@@ -115,6 +119,16 @@ class Service(Versioned):
     def topics(self) -> Mapping[str, Topic[msgspec.Struct]]:
         """All topics by name; read-only."""
         return MappingProxyType(self._topics)
+
+    @property
+    def inputs(self) -> Mapping[str, HandlerSpec]:
+        """All inputs by name; read-only. The name of a spec is that of its method."""
+        return MappingProxyType(self._inputs)
+
+    @property
+    def functions(self) -> list[Function]:
+        """The functions of the author that run in turns, without the birth's."""
+        return [spec.function for spec in (*self._specs.values(), *self._inputs.values())]
 
     @property
     def birth_function(self) -> Function | None:
@@ -301,6 +315,40 @@ class Service(Versioned):
         made = Topic(name, row_type, where)
         self._topics[name] = cast("Topic[msgspec.Struct]", made)
         return made
+
+    def input(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register a function that takes rows from outside, each exactly once: `(state, ctx, row) -> None`.
+
+        The manifest's `spec.sources` says where the rows come from, and which key each one is for. A row is JSON, and
+        is decoded strictly as the Struct that annotates `row`. One that does not fit, or for which the function
+        raises, is refused: by `onRefusal` of its source the source stands at it, or it is kept as a dead letter, or
+        passed over. An `async def` may await, as a handler may.
+
+        Args:
+            name: a DNS label of at most 40 characters. Handlers may have the same name.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            taken = cast("Function", function)
+            signature = read_input(taken, name, scope, self.state)
+            if name in self._inputs:
+                raise InvalidService(f"{place(taken)}: service {self.name} has an input {name!r} already")
+            self._inputs[name] = HandlerSpec(
+                name=method_of(name),
+                kind=INPUT,
+                args_type=signature.arguments,
+                result_type=signature.result,
+                keys=(),
+                function=taken,
+                takes_context=True,
+                keywords=signature.keywords,
+                doc=(getattr(function, "__doc__", None) or "").strip(),
+                waits=signature.waits,
+            )
+            return function
+
+        return register
 
     def birth(self, function: Callable[P, R]) -> Callable[P, R]:
         """Register what runs before the first handler of each key, in the same turn: a function of state and context.

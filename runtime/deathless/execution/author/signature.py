@@ -63,7 +63,7 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
 
     Args:
         function: the author's.
-        kind: "handler", "query" or "birth".
+        kind: "handler", "query", "input" or "birth".
         scope: names visible where the function is registered; annotations of local classes are found there.
         shape: type its first parameter is annotated with, if it is: the state's, or a mapping's.
 
@@ -71,7 +71,7 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     """
     where = place(function)
     waits = inspect.iscoroutinefunction(inspect.unwrap(function))
-    if waits and kind != "handler":
+    if waits and kind not in ("handler", "input"):
         raise InvalidService(f"{where}: a {kind} is a plain `def`: it can't await")
     parameters = _parameters(function, kind, where)
     hint = partial(hint_of, function, where, scope)

@@ -19,6 +19,7 @@ from typing import Final, cast
 import msgspec
 
 from deathless.base.errors import InvalidArgument, TooLarge
+from deathless.execution.author.inputs import INPUT, row_decoder
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.author.signature import has_no_order, map_types
 from deathless.execution.declared.type_shapes import shallow_decoder, shallow_encoder, sorts_itself
@@ -82,7 +83,7 @@ def _compiled(text: str) -> CodeType:
 
 
 class Plan:
-    """What it takes to run one handler or query.
+    """What it takes to run one handler, query or input.
 
     Args:
         spec: what is registered.
@@ -90,16 +91,20 @@ class Plan:
     """
 
     __slots__ = (
-        "apart", "call", "check_result", "decode_arguments", "encode_arguments", "encode_result", "keys", "ours",
-        "scalar", "spec",
+        "apart", "call", "check_result", "decode_arguments", "encode_arguments", "encode_result", "keys", "of_streams",
+        "ours", "scalar", "spec",
     )  # fmt: skip
 
     def __init__(self, spec: HandlerSpec, *, maps: bool = False) -> None:
         self.spec = spec
         self.apart = maps or bool(spec.keys)  # more than one state to decode and encode: it runs beside the flat loop
         self.call = adapter(spec)
-        decode: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
-        self.decode_arguments = shallow_decoder(spec.args_type, decode)
+        self.of_streams = spec.kind == INPUT  # it takes rows of streams, and nothing from anybody else
+        if self.of_streams:
+            self.decode_arguments = row_decoder(spec.args_type)
+        else:
+            decode: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
+            self.decode_arguments = shallow_decoder(spec.args_type, decode)
         # Equal arguments give equal bytes: sets and maps are sorted.
         self.encode_arguments: Encode = ordered_encoder(sorts_itself=sorts_itself(spec.args_type))
         self.encode_result = encoder(spec.result_type)

@@ -1,8 +1,8 @@
 """Two interfaces beside each other: may the new code go on with what the old one left, and if not, why.
 
-    compatible    every handler, type, activity, schedule and topic of the old interface stands in the new one
-                  unchanged; a handler, a field with a default, an optional argument, an activity, a schedule, a topic
-                  or a column that may be null more is allowed
+    compatible    every handler, type, activity, schedule, topic and input of the old interface stands in the new one
+                  unchanged; a handler, a field with a default, an optional argument, an activity, a schedule, a topic,
+                  an input or a column that may be null more is allowed
     misfits       what the new code has no place for, each with what to do about it
     notes         what changes, and may
 
@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.topics.row_schema import columns_gone
+from deathless.codec.streams.rows import INPUT_PREFIX
 from deathless.execution.author.changes import Accepted, Changes, Gap, Hop
 from deathless.execution.author.signature import map_types
 from deathless.execution.interface.interface import ActivityShape, HandlerShape, Interface
@@ -112,6 +113,8 @@ class _Comparing:
             self._state()
         for each in self._old.handlers:
             self._handler(each)
+        for row in self._old.rows:
+            self._input(row)
         for activity in self._old.activities:
             self._activity(activity)
         self._schedules()
@@ -358,6 +361,41 @@ class _Comparing:
             self._misfit("ArgumentsAmbiguous", handler, what, remedy)
 
     # ---- the rest -------------------------------------------------------------------------------------------
+
+    def _input(self, old: HandlerShape) -> None:
+        """Rows go on coming as they did, so a class that reads them otherwise is a version's decision.
+
+        Those that wait for a key were accepted by the old class, and are read by the new one.
+        """
+        title = f"input {old.name.removeprefix(INPUT_PREFIX)}"
+        new = next((each for each in self._new.rows if each.name == old.name), None)
+        waiting = self._under_way.handlers.get(old.name) if self._under_way is not None else None
+        decided = self._new.version > self._old.version and self._under_way is not None
+        if new is None:
+            what, remedy = f"{title} of {self._said['old']} is not in {self._said['new']}", "keep it"
+            self._input_changed("InputGone", title, what, remedy, waiting, decided=decided)
+            return
+        if old.way != new.way:
+            what = f"{title} was a {old.way} and is a {new.way}"
+            self._input_changed("KindChanged", title, what, "keep it as it was", waiting, decided=decided)
+        (before,), (after,) = old.arguments, new.arguments
+        found = reads(after.type, self._new.classes, before.type, self._old.classes, subject=title, drops=self._drops)
+        self._result.changed |= found.widened
+        for each in once(found.mismatches):
+            what = f"{title}: {each.what.format(**self._said)}"
+            self._input_changed("RowChanged", title, what, "keep what the class had", waiting, decided=decided)
+
+    def _input_changed(
+        self, word: str, title: str, what: str, remedy: str, waiting: Use | None, *, decided: bool
+    ) -> None:
+        if decided and not (waiting and waiting.count):
+            self._note(word, title, what)
+            return
+        if self._next:
+            remedy += f", or write version={self._old.version + 1} in Service(...)"
+        else:
+            remedy += ", or let the rows that wait for it end"
+        self._misfit(word, title, what, remedy, waiting)
 
     def _activity(self, old: ActivityShape) -> None:
         name = self._changes.name_now(old.name, self._old.version)

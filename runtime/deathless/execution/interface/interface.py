@@ -3,6 +3,7 @@
     state        shape of the state with its maps     handlers     kind, arguments, result of each, queries too
     activities   arguments and result of each         schedules    when which handler runs for which key
     topics       columns of the rows of each          limits       those that the state is a function of
+    inputs       the row that each takes
 
 It is written down beside what a code consists of, so that a later code can be compared with it when neither the old
 code nor its interpreter is there any more. Drivers are not in it: what they deliver is what handlers send.
@@ -23,7 +24,7 @@ from deathless.base.errors import InvalidConfig, InvalidService
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.topics.row_schema import RowSchema, parse_row_schema
 from deathless.codec.untrusted import JsonReader, MsgpackReader
-from deathless.execution.author.service import Service
+from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.interface.shapes import Classes, FieldShape, Shape, Shapes
 
 HASH_BYTES: Final = 16
@@ -31,13 +32,16 @@ FORMAT: Final = 1
 """Of the bytes; one that a build does not know is refused."""
 FORMAT_WITH_TOPICS: Final = 2
 """Of a code that has topics: a build that knows none of them is not to pass over them."""
+FORMAT_WITH_INPUTS: Final = 3
+"""Of a code that has inputs, and maybe topics; likewise."""
+_FORMATS: Final = (FORMAT, FORMAT_WITH_TOPICS, FORMAT_WITH_INPUTS)
 
 
 class HandlerShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One handler or query."""
+    """One handler, query or input."""
 
     name: str
-    kind: str  # handler or query
+    kind: str  # handler, query or input
     arguments: tuple[FieldShape, ...]
     result: Shape
     waits: bool = False  # an `async def`
@@ -98,10 +102,16 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     schedules: tuple[ScheduleShape, ...]
     limits: dict[str, int]  # in the order of their names
     topics: tuple[TopicShape, ...] | msgspec.UnsetType = msgspec.UNSET  # unset where there is none, as it ever was
+    inputs: tuple[HandlerShape, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise; by the names of their methods
 
     def handler(self, name: str) -> HandlerShape | None:
         """Give a handler or query by name; None: there is none."""
         return next((each for each in self.handlers if each.name == name), None)
+
+    @property
+    def rows(self) -> tuple[HandlerShape, ...]:
+        """The inputs, none where there are none."""
+        return () if isinstance(self.inputs, msgspec.UnsetType) else self.inputs
 
     @property
     def schemas(self) -> dict[str, RowSchema]:
@@ -123,24 +133,14 @@ def interface_of(service: Service, limits: Limits) -> Interface:
     shapes = Shapes()
     try:
         state = shapes.state(service.state)
-        handlers = tuple(
-            HandlerShape(
-                spec.name,
-                spec.kind,
-                shapes.arguments(spec.args_type),
-                shapes.of(spec.result_type),
-                spec.waits,
-                spec.shared,
-                spec.keys,
-            )
-            for _, spec in sorted(service.specs.items())
-        )
+        handlers = tuple(_handler_shape(shapes, spec) for _, spec in sorted(service.specs.items()))
         activities = tuple(
             ActivityShape(
                 spec.name, shapes.arguments(spec.args_type), shapes.of(spec.result_type), spec.policy.at_most_once
             )
             for _, spec in sorted(service.activities.items())
         )
+        inputs = tuple(_handler_shape(shapes, spec) for _, spec in sorted(service.inputs.items()))
     except TypeError as error:
         raise InvalidService(f"service {service.name} can't be described: {error}") from None
     schedules = tuple(
@@ -149,7 +149,7 @@ def interface_of(service: Service, limits: Limits) -> Interface:
     )
     topics = tuple(TopicShape(name, topic.schema.text) for name, topic in sorted(service.topics.items()))
     return Interface(
-        format=FORMAT_WITH_TOPICS if topics else FORMAT,
+        format=FORMAT_WITH_INPUTS if inputs else FORMAT_WITH_TOPICS if topics else FORMAT,
         version=service.version,
         single=service.single,
         state=state,
@@ -159,6 +159,19 @@ def interface_of(service: Service, limits: Limits) -> Interface:
         schedules=schedules,
         limits={name: getattr(limits, name) for name in sorted(REPLICATED)},
         topics=topics or msgspec.UNSET,
+        inputs=inputs or msgspec.UNSET,
+    )
+
+
+def _handler_shape(shapes: Shapes, spec: HandlerSpec) -> HandlerShape:
+    return HandlerShape(
+        spec.name,
+        spec.kind,
+        shapes.arguments(spec.args_type),
+        shapes.of(spec.result_type),
+        spec.waits,
+        spec.shared,
+        spec.keys,
     )
 
 
@@ -198,8 +211,8 @@ def _read(decode: Callable[[bytes], Interface], data: bytes) -> Interface:
         found = decode(data)
     except msgspec.DecodeError as error:
         raise InvalidConfig(f"the record of an interface can't be read: {error}") from None
-    if found.format not in (FORMAT, FORMAT_WITH_TOPICS):
-        known = f"{FORMAT} and {FORMAT_WITH_TOPICS} are"
+    if found.format not in _FORMATS:
+        known = f"{FORMAT} to {FORMAT_WITH_INPUTS} are"
         raise InvalidConfig(f"the record of an interface has format {found.format}, and {known} known here")
     _check_places(found)
     try:
@@ -211,7 +224,7 @@ def _read(decode: Callable[[bytes], Interface], data: bytes) -> Interface:
 
 def _check_places(found: Interface) -> None:
     """Refuse shapes of classes that are not there, or that have not the parts which their kind needs."""
-    called: list[HandlerShape | ActivityShape] = [*found.handlers, *found.activities]
+    called: list[HandlerShape | ActivityShape] = [*found.handlers, *found.rows, *found.activities]
     shapes = [found.state, *(each.result for each in called)]
     fields = [field for each in found.classes for field in each.fields]
     fields += [field for each in called for field in each.arguments]
@@ -235,15 +248,20 @@ def interface_hash(interface: Interface) -> bytes:
     classes = tuple(
         msgspec.structs.replace(each, name="", fields=_unnamed_fields(each.fields)) for each in interface.classes
     )
-    handlers = tuple(
-        msgspec.structs.replace(each, arguments=_unnamed_fields(each.arguments), result=_unnamed(each.result))
-        for each in interface.handlers
+    handlers, rows = (
+        tuple(
+            msgspec.structs.replace(each, arguments=_unnamed_fields(each.arguments), result=_unnamed(each.result))
+            for each in some
+        )
+        for some in (interface.handlers, interface.rows)
     )
     activities = tuple(
         msgspec.structs.replace(each, arguments=_unnamed_fields(each.arguments), result=_unnamed(each.result))
         for each in interface.activities
     )
-    bare = msgspec.structs.replace(interface, classes=classes, handlers=handlers, activities=activities)
+    bare = msgspec.structs.replace(
+        interface, classes=classes, handlers=handlers, activities=activities, inputs=rows or msgspec.UNSET
+    )
     return hashlib.blake2b(_encode(bare), digest_size=HASH_BYTES).digest()
 
 

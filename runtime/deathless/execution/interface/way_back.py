@@ -133,9 +133,10 @@ class _Looking:
 
     def _handlers(self) -> None:
         """A handler that waits goes on only as one of the same kind; one that is not there is told by what waits."""
-        for each in self._now.handlers:
+        before = {each.name: each for each in self._former.rows}
+        for each in (*self._now.handlers, *self._now.rows):
             waiting = self._under_way.handlers.get(each.name)
-            then = self._former.handler(self._then(each.name))
+            then = before.get(each.name) or self._former.handler(self._then(each.name))
             if waiting is not None and then is not None and then.way != each.way:
                 what = f"{each.name} is a {each.way} and was a {then.way}"
                 self._misfit("KindChanged", each.name, what, "let what waits for it end", waiting)

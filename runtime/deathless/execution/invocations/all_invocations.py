@@ -108,7 +108,7 @@ class Invocations:
     """
 
     __slots__ = (
-        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings",
+        "_blame", "_blamed", "_caused", "_entities", "_flat", "_flat_of_streams", "_outputs", "_plans", "_settings",
         "_taken", "_todo", "_turns", "_unknown", "_wrote", "committing", "entering", "schedules", "spans", "tables",
         "targets", "times",
     )  # fmt: skip
@@ -122,7 +122,9 @@ class Invocations:
         blame: Blame,
     ) -> None:
         self._plans = plans
-        self._flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
+        flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
+        self._flat_of_streams = flat
+        self._flat = {method: plan for method, plan in flat.items() if not plan.of_streams}
         self._entities = entities
         self._settings = settings
         self.schedules = schedules
@@ -161,11 +163,16 @@ class Invocations:
 
     # ---- messages ---------------------------------------------------------------------------------------------
 
-    def find(self) -> Find:
-        """Give how the executor's loop finds plans it may run itself: none while a key is held."""
-        return _NONE.get if self.tables.held else self._flat.get
+    def find(self, *, stream: bool = False) -> Find:
+        """Give how the executor's loop finds plans it may run itself: none while a key is held.
 
-    def plain(self, method: bytes, key: bytes, message: bytes, args_at: int) -> Plan | None:
+        `stream`: messages of a stream are run, which alone reach inputs.
+        """
+        if self.tables.held:
+            return _NONE.get
+        return self._flat_of_streams.get if stream else self._flat.get
+
+    def plain(self, method: bytes, key: bytes, message: bytes, args_at: int, *, stream: bool = False) -> Plan | None:
         """Give the plan of a plain handler whose keys are free; None: `receive` must look at it.
 
         Args:
@@ -173,8 +180,9 @@ class Invocations:
             key: likewise.
             message: whose arguments begin at `args_at`; they are looked at where they name keys.
             args_at: see there.
+            stream: as for `find`.
         """
-        plan = self._flat.get(method)
+        plan = (self._flat_of_streams if stream else self._flat).get(method)
         if plan is None or plan.spec.shared:
             return plan
         if not plan.keys:
@@ -189,7 +197,7 @@ class Invocations:
         if self._entities.single:
             received = msgspec.structs.replace(received, key=b"")
         plan = self._plans.get(received.method.encode())
-        if plan is None:
+        if plan is None or (plan.of_streams and not self._may_input(received.origin)):
             return self.unknown(received.method)
         if 0 < received.deadline_us <= self.times.elapsed_us:
             return LATE
@@ -198,9 +206,28 @@ class Invocations:
             for address in map(self._address, blocked):
                 if address in received.chain:
                     return error_reply(CallCycle.code, CallCycle.__name__, f"{address} waits for this call")
+            if blocked and plan.of_streams and (unfit := self._unfit(plan, received, lsn)) is not None:
+                return unfit
             if blocked:
                 return self._line_up(SuspendedMessage(lsn, received, blocked[0], now_us))
         return self._begin(plan, received, lsn, lsn, now_us, now_us)
+
+    def _may_input(self, origin: Origin) -> bool:
+        """Is what comes from there a row of a stream, or one that was set aside and that an operator has run again?"""
+        return self._taken or (origin.kind == FORK and origin.service.startswith(STREAM_PREFIX))
+
+    def _unfit(self, plan: Plan, received: Received, lsn: int) -> bytes | None:
+        """Give the refusal of a row that is none for its input; None: it is one, and waits.
+
+        Once it waits it counts as taken in, and could neither be tried again nor kept.
+        """
+        try:
+            plan.decode_arguments(received.arguments)
+        except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+            reply = self._settings.failures.of_arguments(error, received.method, received.key, lsn)
+            self._wrote.append(reply)
+            return reply
+        return None
 
     def receive_again(self, received: Received, lsn: int, now_us: int) -> bytes | None:
         """Run a message that was set aside, as `receive`; it was taken long ago, so it is never one too many."""

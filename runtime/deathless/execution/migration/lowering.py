@@ -29,11 +29,14 @@ from deathless.base.errors import InvalidService
 from deathless.base.limits import Limits
 from deathless.codec.nesting import is_too_deep
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.streams.rows import INPUT_PREFIX
 from deathless.execution.author.changes import Changes
 from deathless.execution.author.service import Service
 from deathless.execution.author.signature import map_types
 from deathless.execution.interface.interface import Interface, interface_of
 from deathless.execution.interface.misfit import Misfit, Tally
+from deathless.execution.interface.reading import reads
+from deathless.execution.interface.shapes import Shapes
 from deathless.execution.interface.way_back import WayBack, way_back
 from deathless.execution.invocations.journal import (
     Record,
@@ -169,11 +172,15 @@ class Down(Translation):
 
     def handler(self, method: str) -> str:
         """See Translation."""
-        return method if BUILT_IN in method else self._changes.name_then(method, self._version)
+        passes = BUILT_IN in method or method.startswith(INPUT_PREFIX)
+        return method if passes else self._changes.name_then(method, self._version)
 
     def arguments(self, method: str, arguments: bytes) -> bytes:
         """See Translation: by the author's functions, from version to version. Raises: Refused."""
         if BUILT_IN in method:
+            return arguments
+        if method.startswith(INPUT_PREFIX):
+            self._check_input(method)
             return arguments
         if self._former.handler(self.handler(method)) is None:
             what = f"{method} of version {self._service.version} was no handler of version {self._version}"
@@ -187,6 +194,20 @@ class Down(Translation):
             arguments = _lowered(arguments, step.args_type, step.function, method, at)
             at = step.to
         return arguments
+
+    def _check_input(self, method: str) -> None:
+        """Refuse rows that wait for an input which the older version did not have, or whose class it read otherwise."""
+        name = f"input {method.removeprefix(INPUT_PREFIX)}"
+        former = next((each for each in self._former.rows if each.name == method), None)
+        if former is None:
+            what = f"{name} of version {self._service.version} was none of version {self._version}"
+            raise Refused("InputGone", name, what, "let the rows that wait for it end first")
+        shapes = Shapes()
+        (now,) = shapes.arguments(self._service.inputs[method.removeprefix(INPUT_PREFIX)].args_type)
+        (then,) = former.arguments
+        if reads(then.type, self._former.classes, now.type, shapes.classes, subject=name).mismatches:
+            what = f"{name} took another class in version {self._version}"
+            raise Refused("RowChanged", name, what, "let the rows that wait for it end first")
 
     def activity(self, name: str) -> str:
         """As `handler`."""

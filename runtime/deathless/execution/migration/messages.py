@@ -18,12 +18,14 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import CorruptFrame, InvalidService
+from deathless.base.errors import CorruptFrame, DeathlessError, InvalidService
 from deathless.codec import messages as codec
 from deathless.codec.messages import Kind
 from deathless.codec.nesting import is_too_deep
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.streams.rows import INPUT_PREFIX
 from deathless.execution.author.changes import Accepted, Changes, Gap, renamed_key
+from deathless.execution.author.inputs import row_decoder
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.declared.unknown_fields import Found, unknown_fields
 from deathless.execution.interface.comparison import UnderWay, Use
@@ -216,6 +218,8 @@ class Fitting:
         """Give what a message is for the new code. Raises: Refused."""
         if BUILT_IN in waiting.method:
             return Fitted(waiting.method, waiting.key, waiting.arguments)
+        if waiting.method.startswith(INPUT_PREFIX):
+            return self._fit_row(waiting)
         interface = self._before if not waiting.interface else self._interfaces.get(waiting.interface)
         if interface is None:
             what = f"a message was written under interface {waiting.interface.hex()}, which nobody has recorded"
@@ -235,6 +239,23 @@ class Fitting:
             accepted = self._changes.accepted.get((name, version))
             taker = self._takers[name, version] = _Taker(spec, accepted, drops)
         return Fitted(name, self._key(waiting.key, version), taker.take(waiting.arguments, version))
+
+    def _fit_row(self, waiting: Waiting) -> Fitted:
+        """A row that waits for its key: the input of the new code reads it as it stands."""
+        name = waiting.method.removeprefix(INPUT_PREFIX)
+        spec = self._service.inputs.get(name)
+        if spec is None:
+            what = f"input {name} is none of the new code"
+            raise Refused("InputGone", f"input {name}", what, "let the rows that wait for it end, or keep the input")
+        try:
+            row_decoder(spec.args_type)(waiting.arguments)
+        except BaseException as error:
+            if isinstance(error, (*FATAL, KeyboardInterrupt)):
+                raise
+            told = error.message if isinstance(error, DeathlessError) else str(error)
+            what = f"a row that waits for input {name} does not fit: {bounded(told)}"
+            raise Refused("RowChanged", f"input {name}", what, "let the rows that wait for it end") from None
+        return Fitted(waiting.method, self._key(waiting.key, self._before.version), waiting.arguments)
 
     def fails(self, waiting: Waiting) -> bool:
         """Does its author say that what waits for this handler fails?"""

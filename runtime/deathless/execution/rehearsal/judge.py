@@ -116,8 +116,8 @@ class Judge:
         translator = Translator(translation, service.name)
         self._same = Sameness(service, before, executor.comparison(), translator)
         self._findings = Findings()
-        specs = service.specs.values()
-        self._coverage = {each.name: Coverage(each.name) for each in specs if each.kind == "handler"}
+        specs = (*service.specs.values(), *service.inputs.values())
+        self._coverage = {each.name: Coverage(each.name) for each in specs if each.kind != "query"}
         unfit = executor.drop_unfit()
 
         self._gone = set(unfit)

@@ -296,7 +296,8 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     note()
     debugger = None
     if order.stops is not None:
-        debugger = Debugger({name: spec.function for name, spec in service.specs.items()}, order.stops)
+        specs = (*service.specs.values(), *service.inputs.values())
+        debugger = Debugger({spec.name: spec.function for spec in specs}, order.stops)
     try:
         with contextlib.nullcontext() if debugger is None else debugger.whole():
             ran, before = _run_all(look, shard, plan, before, debugger, note)

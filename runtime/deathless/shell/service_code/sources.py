@@ -105,7 +105,7 @@ def code_of(service: Service) -> Code:
 
 def _roots_of(service: Service) -> dict[str, Path | None]:
     """Modules of a service's handlers and state; with the file, where a function tells it."""
-    functions = [spec.function for spec in service.specs.values()]
+    functions = service.functions
     if service.birth_function is not None:
         functions.append(service.birth_function)
     roots: dict[str, Path | None] = {service.state.__module__: None}

@@ -1,8 +1,9 @@
-"""The processes beside a supervisor: announcer, health port and sinks, told how its replica stands, and its drivers.
+"""The processes beside a supervisor: announcer, health port, sinks and sources, told how it stands, and its drivers.
 
     supervisor --(socket pair: Standing)--> announcer   writes role and status on the pod
                --(socket pair: Standing)--> health      answers probes
                --(socket pair: Standing)--> sinks       read topics while it leads, and store their rows outside
+               --(socket pair: Standing)--> sources     read outside while it leads, and bring rows to inputs
                -----------------------------> drivers   talk to a primary beside them, and to the world outside
 
 All are children, so that neither the API server's silence nor anybody's requests keep the supervisor from answering
@@ -148,6 +149,8 @@ class SideProcesses:
             self._all.append(SideProcess(f"driver {driver.name}", _driver(config_path, driver.name)))
         for sink in config.sinks:
             self._all.append(SideProcess(f"sink {sink.name}", _sink(config_path, sink.name), _says_nothing))
+        for source in config.sources:
+            self._all.append(SideProcess(f"source {source.name}", _source(config_path, source.name), _says_nothing))
 
     @property
     def pids(self) -> set[int]:
@@ -192,8 +195,14 @@ def _sink(config_path: str, name: str) -> Callable[[int], list[str]]:
     return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
 
 
+def _source(config_path: str, name: str) -> Callable[[int], list[str]]:
+    """A module of a layer above, as a driver's."""
+    program = [sys.executable, "-m", "deathless.sources.host", config_path, name]
+    return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
+
+
 def _says_nothing(_: bool) -> None:
-    """Whatever a sink said would be no operator's word."""
+    """Whatever a sink or a source said would be no operator's word."""
 
 
 def reap_orphans(own: set[int]) -> None:

@@ -25,6 +25,7 @@ from deathless.shell.net.proof import Asker
 from deathless.shell.net.tls import client_context
 from deathless.shell.web.metrics import MetricSet, Read
 from deathless.shell.web.sink_metrics import sink_metrics
+from deathless.shell.web.source_metrics import source_metrics
 
 TIMEOUT_S: Final = 0.5
 PACKET_BYTES_MAX: Final = 1 << 20
@@ -164,10 +165,10 @@ def labels_of(config: ReplicaConfig) -> dict[str, str]:
 
 
 async def replica_metrics(config: ReplicaConfig, address: str | None = None) -> bytes:
-    """Give the metrics of the replica and of the sinks beside it in the text format; arguments as for `ask_status`."""
+    """Give the metrics of the replica, and of what is beside it, in the text format; arguments as for `ask_status`."""
     labels = labels_of(config)
-    own, sinks = await asyncio.gather(_own_metrics(config, address, labels), sink_metrics(config, labels))
-    return own + sinks
+    parts = _own_metrics(config, address, labels), sink_metrics(config, labels), source_metrics(config, labels)
+    return b"".join(await asyncio.gather(*parts))
 
 
 async def _own_metrics(config: ReplicaConfig, address: str | None, labels: Mapping[str, str]) -> bytes:

@@ -69,7 +69,8 @@ class BugLog:
             return
         told = _decode_error(bug.reply[1:])
         what = f"{told.type}: {told.text}"
-        spec = self._service.specs.get(bug.method)
+        inputs = {each.name: each for each in self._service.inputs.values()}
+        spec = self._service.specs.get(bug.method) or inputs.get(bug.method)
         extra: dict[str, object] = {
             "handler": place(spec.function) if spec is not None else bug.method,
             "key": bug.key.decode(errors="backslashreplace"),

@@ -16,6 +16,7 @@ from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
 from deathless.execution.interface.interface import (
     FORMAT,
+    FORMAT_WITH_INPUTS,
     FORMAT_WITH_TOPICS,
     Interface,
     TopicShape,
@@ -77,8 +78,8 @@ def test_bytes_are_the_same_in_a_process_with_another_hash_seed() -> None:
 
 
 def test_a_later_format_is_refused() -> None:
-    later = msgspec.structs.replace(of(service()), format=FORMAT_WITH_TOPICS + 1)
-    with pytest.raises(InvalidConfig, match="has format 3, and 1 and 2 are known here"):
+    later = msgspec.structs.replace(of(service()), format=FORMAT_WITH_INPUTS + 1)
+    with pytest.raises(InvalidConfig, match="has format 4, and 1 to 3 are known here"):
         decode_interface(encode_interface(later))
 
 

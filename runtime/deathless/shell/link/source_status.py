@@ -1,0 +1,93 @@
+"""How a source is, as its process says: a record for metrics, and a file for `deathless sources`.
+
+    <shard directory>/sources/<name>.json     the last status of the process at work, whichever replica it is beside
+
+Guarantees: a reader of the file sees a whole record. Does not: decide anything; be certain to be new, so it names when
+it was written. Imports codec and the shell's disk.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.codec.untrusted import read_json
+from deathless.shell.disk.small_files import read_small
+
+FOLDER: Final = "sources"  # in a shard's directory
+STATUS_BYTES_MAX: Final = 1 << 22
+PROBLEM_MAX: Final = 1000  # characters
+
+
+class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one shard of the service is with a stream."""
+
+    shard: int
+    taken_in: int  # everything up to this id is confirmed; -1: nothing, or not known
+    waiting: int  # rows that were read and are not confirmed
+    problem: str = ""  # why it takes nothing, code first; empty: it does
+
+
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a source."""
+
+    stream: int
+    name: str
+    state: str  # of machine.State, lower-case
+    taken_in: int  # by all shards; -1: nothing, or not known
+    end: int = 0  # the id behind the last that stands outside; 0: not known
+    shards: tuple[ShardStatus, ...] = ()
+    code: str = ""  # of the error that keeps it from going on; empty: all is well
+    problem: str = ""  # that error, with its remedy
+
+    @property
+    def behind(self) -> int:
+        """Ids that are outside and not taken in; 0 where it is not known."""
+        return max(self.end - self.taken_in - 1, 0) if self.end else 0
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One source beside one shard's primary, at one moment."""
+
+    source: str
+    kind: str
+    input: str
+    state: str  # idle: not beside a primary; held: beside one that may not reach the outside yet; reading; stopped
+    replica: str = ""  # beside which it runs
+    epoch: int = 0
+    streams: tuple[StreamStatus, ...] = ()
+    rows: int = 0  # sent since its process began
+    errors: int = 0  # attempts to read that failed, likewise
+    code: str = ""  # of the error that keeps all of it from being read; empty: none does
+    problem: str = ""  # that error, with its remedy
+    at_us: int = 0  # when this was said
+
+    @property
+    def standing(self) -> int:
+        """How many streams do not go on."""
+        return sum(bool(each.code) for each in self.streams)
+
+
+def status_path(directory: str, source: str) -> Path:
+    """Give where a source of a shard keeps its status."""
+    return Path(directory) / FOLDER / f"{source}.json"
+
+
+def write_status(directory: str, status: SourceStatus) -> None:
+    """Put a status in the place of the one before. Raises: OSError."""
+    path = status_path(directory, status.source)
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(msgspec.json.encode(status))
+    temporary.replace(path)
+
+
+def read_status(directory: str, source: str) -> SourceStatus | None:
+    """Read what a source said last; None: nothing that can be read. Raises: OSError but for a file that is missing."""
+    try:
+        return read_json(read_small(status_path(directory, source), STATUS_BYTES_MAX), SourceStatus)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,526 @@
+"""The process of one source beside one replica: it reads partitions, and carries out what their machines decide.
+
+    supervisor --(socket pair: Standing)--> here      primary or not, and of which epoch
+    reader     --records------------------> here --STREAM_BATCH--> primaries of all shards
+                                                 <--STREAM_COMMIT-
+
+It is at work while its replica is the primary of its shard and may reach the outside, and reads the partitions whose
+number modulo the count of shards is its shard's: so each partition is read beside one primary. That is a hint alone:
+two processes that both think so are told apart by the primaries, of which each has one owner for a stream.
+
+Guarantees: holds no truth and may be killed or frozen at any time; a stream that can't go on is named, and tried again
+at most AGAIN_MAX_S apart; other streams and sources go on. Does not: decide anything about streams (`machine` does).
+Imports readers when they are needed, and the shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, cast
+
+import msgspec
+
+from deathless.base.backoff import next_pause
+from deathless.base.config import ReplicaConfig, SourceConfig
+from deathless.base.errors import DeathlessError, InputRefused, Internal, InvalidConfig, PortTaken
+from deathless.base.source_kinds import SOURCE_KINDS
+from deathless.codec.streams.records import NONCE_BYTES, OnRefusal
+from deathless.shell.link.config_file import read_config
+from deathless.shell.link.orders import LineProtocol
+from deathless.shell.link.source_status import (
+    PROBLEM_MAX,
+    ShardStatus,
+    SourceStatus,
+    StreamStatus,
+    write_status,
+)
+from deathless.shell.link.standing import Standing
+from deathless.shell.net.abstract_socket import is_own, listen_local
+from deathless.shell.process.forked import die_with_parent
+from deathless.shell.process.logs import configure
+from deathless.shell.process.output import never_wait
+from deathless.shell.web.source_metrics import source_socket
+from deathless.sources.keys import Routing
+from deathless.sources.link import Packets, ShardLink
+from deathless.sources.machine import PartitionMachine, State
+from deathless.sources.port import Factory, Partition, Reader, Settings
+
+_LOG: Final = logging.getLogger("deathless.sources")
+POLL_S: Final = 0.05  # between two reads of which the first gave nothing
+READ_BYTES_MAX: Final = 1 << 20
+PARTITIONS_S: Final = 10.0  # between two looks at which partitions there are
+TAKEN_IN_S: Final = 1.0  # between two words to the reader about how far it is
+AGAIN_MIN_S: Final = 0.5  # after the first failure to read, or when another process took a stream
+AGAIN_MAX_S: Final = 30.0
+CALM_S: Final = 60.0  # what went well for so long begins with short pauses again
+STATUS_S: Final = 1.0
+KEEP_S: Final = 10.0  # a status that does not change is written again after this, so that its time says it is fresh
+PRIMARY: Final = "primary"
+_TAKEN_ELSEWHERE: Final = "another process took the stream over"
+
+
+def make_reader(source: SourceConfig) -> Reader:
+    """Make a reader, which connects nothing yet. Raises: InvalidConfig naming source and field."""
+    kind = SOURCE_KINDS.get(source.kind)
+    if kind is None:
+        raise InvalidConfig(
+            f"source {source.name}: there is no kind {source.kind!r}", remedy=f"kinds: {', '.join(SOURCE_KINDS)}"
+        )
+    module, _, name = kind.factory.partition(":")
+    try:
+        factory: Factory = getattr(import_module(module), name)
+    except ImportError as error:
+        remedy = f"pip install deathless[{kind.extra}]" if kind.extra else ""
+        raise InvalidConfig(f"source {source.name}: kind {kind.name}: {error}", remedy=remedy) from None
+    return factory(Settings(source.name, source.options, source.folder))
+
+
+class Trouble:
+    """Why a stream, or all of a source, is not read now, and when to try again."""
+
+    def __init__(self) -> None:
+        self.error: DeathlessError | None = None
+        self.again_at = 0.0  # monotonic seconds
+        self._pause_s = 0.0
+        self._since = 0.0
+
+    def met(self, error: DeathlessError, now: float) -> bool:
+        """It failed; says whether that is news."""
+        new = str(error) != str(self.error)
+        if now - self._since > CALM_S and self.error is None:
+            self._pause_s = 0.0
+        self._pause_s = next_pause(self._pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
+        self.error, self.again_at = error, now + self._pause_s
+        return new
+
+    def over(self, now: float) -> None:
+        """It went well."""
+        if self.error is not None:
+            self.error, self._since = None, now
+
+
+class Stream:
+    """One partition that is read here."""
+
+    def __init__(self, machine: PartitionMachine) -> None:
+        self.machine = machine
+        self.is_open = False  # the reader is
+        self.trouble = Trouble()
+        self.told = -1  # the reader knows that so much was taken in
+        self.told_at = float("-inf")
+        self.stood = ""  # the refusal that was logged last
+
+
+class Work:
+    """One life of a source beside a primary.
+
+    Args:
+        config: of the replica.
+        source: of the source.
+        reader: its own.
+        changed: set when there is something to do.
+    """
+
+    def __init__(self, config: ReplicaConfig, source: SourceConfig, reader: Reader, changed: asyncio.Event) -> None:
+        self.rows = 0
+        self.errors = 0
+        self.trouble = Trouble()
+        self.streams: dict[int, Stream] = {}  # by number
+        self._config = config
+        self._source = source
+        self._reader = reader
+        self._changed = changed
+        limits = config.make_limits()
+        self._routing = Routing(
+            source.key,
+            input_name=source.input,
+            shards=config.shards,
+            key_bytes_max=limits.key_bytes_max,
+            message_bytes_max=limits.message_bytes_max,
+        )
+        self._links: list[ShardLink] = []  # of all shards, once there is a partition
+        self._look_at = 0.0
+        self._fenced: dict[int, Trouble] = {}  # partitions that another process took, by number
+
+    async def turn(self) -> float:
+        """Do what is due; gives for how long there is nothing to do, seconds, unless `changed` is set."""
+        await self._look()
+        busy = False
+        for number, stream in list(self.streams.items()):
+            if stream.machine.state is State.FENCED:
+                self._let_go(number)
+                await self._reader.leave(stream.machine.partition)
+                continue
+            busy |= await self._read(stream)
+            self._send(stream)
+            await self._tell(stream)
+        if busy:
+            return 0.0
+        now = time.monotonic()
+        deadlines = [at for each in self.streams.values() if (at := each.machine.deadline(now)) is not None]
+        return min([POLL_S, *(max(at - now, 0.0) for at in deadlines)])
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for link in self._links:
+            link.close()
+        await self._reader.close()
+
+    # ---- partitions --------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """See which partitions are to be read here, and begin with those that are not."""
+        now = time.monotonic()
+        if now >= max(self._look_at, self.trouble.again_at if self.trouble.error else 0.0):
+            try:
+                found = await self._reader.partitions()
+            except Exception as error:  # noqa: BLE001 - a bug of a reader stops its source, and is told by name
+                self._met(self.trouble, error, "")
+                return
+            self.trouble.over(now)
+            self._look_at = now + PARTITIONS_S
+            self._partitions = [each for each in found if each.number % self._config.shards == self._config.shard]
+        for partition in self._partitions:
+            fenced = self._fenced.get(partition.number)
+            if partition.number not in self.streams and (fenced is None or now >= fenced.again_at):
+                self._begin(partition)
+
+    _partitions: list[Partition] = []  # noqa: RUF012 - replaced, never changed
+
+    def _begin(self, partition: Partition) -> None:
+        nonces = [os.urandom(NONCE_BYTES) for _ in range(self._config.shards)]
+        on_refusal = OnRefusal(self._source.on_refusal)
+        machine = PartitionMachine(self._source.name, partition, self._routing, nonces, on_refusal)
+        self.streams[partition.number] = Stream(machine)
+        if not self._links:
+            name = f"{self._config.replica}/{self._source.name}"
+            self._links = [
+                ShardLink(self._config, shard, name, up=self._up, received=self._received, down=self._down)
+                for shard in range(self._config.shards)
+            ]
+        for link in self._links:
+            if not link.problem:
+                self._send_all(link, machine.connected(link.shard))
+
+    def _let_go(self, number: int) -> None:
+        """Another process has taken a stream: it is read here again after a pause, if we are still to read it."""
+        del self.streams[number]
+        trouble = self._fenced.setdefault(number, Trouble())
+        trouble.met(InvalidConfig(_TAKEN_ELSEWHERE), time.monotonic())
+        trouble.over(time.monotonic())
+        _LOG.warning(_TAKEN_ELSEWHERE, extra={"source": self._source.name, "stream": number})
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    async def _read(self, stream: Stream) -> bool:
+        """Read on, if there is room for it; says whether anything came."""
+        machine, now = stream.machine, time.monotonic()
+        if machine.state is not State.READING or (stream.trouble.error is not None and now < stream.trouble.again_at):
+            return False
+        try:
+            if not stream.is_open:
+                await self._reader.open(machine.partition, machine.points())
+                stream.is_open = True
+            room = machine.room
+            if not room:
+                return False
+            batch = await self._reader.read(machine.partition, room, READ_BYTES_MAX)
+        except Exception as error:  # noqa: BLE001 - a bug of a reader stops its stream, and is told by name
+            stream.is_open = False
+            self._met(stream.trouble, error, machine.partition.name)
+            return False
+        stream.trouble.over(time.monotonic())
+        before = machine.rows
+        machine.take(batch, time.monotonic())
+        self.rows += machine.rows - before
+        return bool(batch.records)
+
+    def _met(self, trouble: Trouble, error: Exception, name: str) -> None:
+        self.errors += 1
+        known = error if isinstance(error, DeathlessError) else Internal(f"{type(error).__name__}: {error}")
+        if not trouble.met(known, time.monotonic()):
+            return
+        extra = {"source": self._source.name, "stream": name, "code": known.code, "why": str(known)}
+        _LOG.error("source can't be read", extra=extra, exc_info=error if known is not error else None)
+
+    async def _tell(self, stream: Stream) -> None:
+        taken_in, now = stream.machine.taken_in, time.monotonic()
+        if stream.is_open and taken_in > stream.told and now >= stream.told_at + TAKEN_IN_S:
+            stream.told, stream.told_at = taken_in, now
+            await self._reader.taken_in(stream.machine.partition, taken_in)
+
+    # ---- connections -------------------------------------------------------------------------------------------
+
+    def _up(self, shard: int) -> None:
+        for stream in self.streams.values():
+            self._send_all(self._links[shard], stream.machine.connected(shard))
+        self._changed.set()
+
+    def _down(self, shard: int) -> None:
+        for stream in self.streams.values():
+            stream.machine.lost(shard)
+        self._changed.set()
+
+    def _received(self, shard: int, packets: Packets) -> None:
+        now = time.monotonic()
+        for stream in self.streams.values():
+            for kind, body in packets:
+                self._send_all(self._links[shard], stream.machine.received(shard, kind, body, now))
+            self._note_refusal(stream)
+        self._changed.set()
+
+    def _send(self, stream: Stream) -> None:
+        for shard, packets in stream.machine.due(time.monotonic()):
+            self._send_all(self._links[shard], packets)
+
+    @staticmethod
+    def _send_all(link: ShardLink, packets: list[bytes]) -> None:
+        for data in packets:
+            link.send(data)
+
+    def _note_refusal(self, stream: Stream) -> None:
+        why = next((each.problem for each in stream.machine.views() if _stands(each.problem)), "")
+        if why and why != stream.stood:
+            _LOG.error("an input was refused, and the source stands", extra={"source": self._source.name, "why": why})
+        stream.stood = why
+
+    # ---- what it says ------------------------------------------------------------------------------------------
+
+    def statuses(self) -> tuple[StreamStatus, ...]:
+        """Give how its streams are."""
+        return tuple(self._status(stream) for _, stream in sorted(self.streams.items()))
+
+    def _status(self, stream: Stream) -> StreamStatus:
+        machine = stream.machine
+        shards = tuple(
+            ShardStatus(
+                shard=view.shard,
+                taken_in=view.taken_in,
+                waiting=view.waiting,
+                problem=(view.problem or self._links[view.shard].problem)[:PROBLEM_MAX],
+            )
+            for view in machine.views()
+        )
+        error, problem = stream.trouble.error, next((each.problem for each in shards if each.problem), "")
+        return StreamStatus(
+            stream=machine.partition.number,
+            name=machine.partition.name,
+            state=machine.state.value,
+            taken_in=machine.taken_in,
+            end=machine.end,
+            shards=shards,
+            code=error.code if error is not None else _code_of(problem),
+            problem=str(error)[:PROBLEM_MAX] if error is not None else problem,
+        )
+
+
+def _stands(problem: str) -> bool:
+    return problem.startswith(InputRefused.code)
+
+
+def _code_of(problem: str) -> str:
+    """Give the code that a refusal begins with; what is no refusal (a shard has no primary for now) has none."""
+    code = problem.partition(" ")[0]
+    return code if code.startswith("DL") and code[2:].isdecimal() else ""
+
+
+class SourceProcess:
+    """One source beside one replica.
+
+    Args:
+        config: the replica's.
+        source: which of its sources.
+        make: makes its reader.
+    """
+
+    def __init__(
+        self, config: ReplicaConfig, source: SourceConfig, make: Callable[[SourceConfig], Reader] = make_reader
+    ) -> None:
+        self.work: Work | None = None  # None: not beside a primary
+        self._config = config
+        self._source = source
+        self._make = make
+        self._epoch = 0  # that the work is of
+        self._done = (0, 0)  # rows and errors of former lives
+        self._standing: Standing | None = None  # None: not told yet
+        self._changed = asyncio.Event()
+        self._kept: tuple[SourceStatus | None, float] = (None, 0.0)  # last written to the file, and when
+        self._port: asyncio.Server | None = None
+        make(source)  # what is wrong with the options is told at once
+
+    async def start(self) -> None:
+        """Listen for who asks how it is. Raises: PortTaken when another process is this source."""
+        name = source_socket(self._config.directory, self._config.owner, self._source.name)
+        try:
+            self._port = await listen_local(lambda: StatusPort(msgspec.json.encode(self.status())), name)
+        except OSError as error:
+            raise PortTaken(f"source {self._source.name}: {error.strerror or error}") from None
+
+    def told(self, record: object) -> None:
+        """The supervisor says how the replica stands."""
+        if isinstance(record, Standing):
+            changed = _led(record) != _led(self._standing)
+            self._standing = record
+            if changed:
+                self._changed.set()
+
+    async def run(self) -> None:
+        """Work until it is cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                pause_s = await self.turn()
+                if not pause_s:
+                    await asyncio.sleep(0)
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._changed.wait()
+        finally:
+            await self._leave()
+            if self._port is not None:
+                self._port.close()
+
+    async def turn(self) -> float:
+        """Follow the replica's role, and work while it leads; gives for how long there is nothing to do, seconds."""
+        led = _led(self._standing)
+        if led != self._epoch:
+            await self._leave()
+            self._epoch = led
+            if led:
+                self.work = Work(self._config, self._source, self._make(self._source), self._changed)
+        pause_s = STATUS_S
+        if self.work is not None:
+            pause_s = await self.work.turn()
+        self._keep_status()
+        return pause_s
+
+    async def _leave(self) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            self._done = (self._done[0] + work.rows, self._done[1] + work.errors)
+            await work.close()
+
+    # ---- what it says ------------------------------------------------------------------------------------------
+
+    def status(self) -> SourceStatus:
+        """Give how the source is now."""
+        standing, work = self._standing, self.work
+        held = standing is not None and standing.role == PRIMARY and standing.outside_held
+        status = SourceStatus(
+            source=self._source.name,
+            kind=self._source.kind,
+            input=self._source.input,
+            state="held" if held else "idle",
+            replica=self._config.replica,
+            epoch=standing.epoch if standing is not None else 0,
+            rows=self._done[0],
+            errors=self._done[1],
+            at_us=time.time_ns() // 1000,
+        )
+        if work is None:
+            return status
+        streams, error = work.statuses(), work.trouble.error
+        stopped = error is not None or any(each.code for each in streams)
+        return msgspec.structs.replace(
+            status,
+            state="stopped" if stopped else "reading",
+            streams=streams,
+            rows=status.rows + work.rows,
+            errors=status.errors + work.errors,
+            code=error.code if error is not None else "",
+            problem=str(error)[:PROBLEM_MAX] if error is not None else "",
+        )
+
+    def _keep_status(self) -> None:
+        """Write the status to its file while at work: others read it where no process answers."""
+        standing, now = self._standing, time.monotonic()
+        (kept, kept_at) = self._kept
+        if standing is None or standing.role != PRIMARY or (kept is not None and now - kept_at < STATUS_S):
+            return
+        status = self.status()
+        same = kept is not None and msgspec.structs.replace(status, at_us=kept.at_us) == kept
+        if same and now - kept_at < KEEP_S:
+            return
+        self._kept = (status, now)
+        try:
+            write_status(self._config.directory, status)
+        except OSError as error:
+            _LOG.warning("can't keep the status", extra={"source": self._source.name, "why": str(error)})
+
+
+def _led(standing: Standing | None) -> int:
+    """Give the epoch in which the replica leads and may reach the outside; 0: it does not."""
+    leads = standing is not None and standing.role == PRIMARY and not standing.outside_held and standing.service_id
+    return standing.epoch if standing is not None and leads else 0
+
+
+class StatusPort(asyncio.Protocol):
+    """Tells whoever connects, and runs as our user, how the source is; and ends the connection."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        there = cast("asyncio.Transport", transport)
+        if is_own(there.get_extra_info("socket")):
+            there.write(self._said)
+            there.close()
+        else:
+            there.abort()
+
+
+async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
+    """Run one source until the supervisor is gone, or SIGTERM. Raises: InvalidConfig, PortTaken."""
+    source = next((each for each in config.sources if each.name == name), None)
+    if source is None:
+        known = ", ".join(each.name for each in config.sources) or "none"
+        raise InvalidConfig(f"service {config.service} has no source {name!r}", remedy=f"its sources: {known}")
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    process = SourceProcess(config, source)
+    await process.start()
+    pair.setblocking(False)
+    line = LineProtocol(Standing, process.told, ended.set)
+    await loop.create_connection(lambda: line, sock=pair)
+    _LOG.info("source starts", extra={"source": name, "kind": source.kind, "input": source.input})
+    work = loop.create_task(process.run(), name="source process")
+    stop = loop.create_task(ended.wait())
+    await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+    line.close()
+    await asyncio.sleep(0)
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m deathless.sources.host CONFIG.json NAME DESCRIPTOR PARENT`; ends with its parent."""
+    path, name, descriptor, parent = arguments
+    die_with_parent(int(parent))
+    config = read_config(path)
+    configure(config.log_level, config.replica, f"source {name}")
+    try:
+        asyncio.run(serve(config, name, socket.socket(fileno=int(descriptor))))
+    except DeathlessError as error:
+        _LOG.error("source stops", extra={"code": error.code, "why": str(error)})
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    never_wait()
+    sys.exit(main(sys.argv[1:]))
