@@ -31,7 +31,7 @@ LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-hea
 EXTRAS := etcd fast oidc operator otel postgresql simulation topics webhook
 LOCK := uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --group bench --group docs $(LOCK_HOW)
 # What the image holds, and what builds its wheel: the same versions, fewer packages.
-LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --extra topics --constraint requirements.txt $(LOCK_HOW)
+LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --extra topics --extra kafka --constraint requirements.txt --constraint requirements-kafka.txt $(LOCK_HOW)
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
@@ -200,10 +200,10 @@ bench-messaging: install postgresql ## Measure services that talk and wait; writ
 
 lock: install ## Resolve again after a change of dependencies; writes requirements*.txt
 	@$(BIN)/$(LOCK) --output-file requirements.txt
+	@echo 'confluent-kafka>=2.16,<3' | $(BIN)/$(LOCK_ALONE) --output-file requirements-kafka.txt
 	@$(BIN)/$(LOCK_IMAGE) --output-file requirements-image.txt
 	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file requirements-build.txt
 	@echo 'pyspark>=4.3,<4.4' | $(BIN)/$(LOCK_ALONE) --output-file requirements-spark.txt
-	@echo 'confluent-kafka>=2.16,<3' | $(BIN)/$(LOCK_ALONE) --output-file requirements-kafka.txt
 
 # The copy's pins are kept where they still fit, so a new release elsewhere changes nothing.
 lock-check: install ## Compare requirements.txt with a new resolution (asks the package index)

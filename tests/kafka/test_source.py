@@ -229,6 +229,28 @@ def test_records_that_expired_before_they_were_read_are_a_gap_until_an_operator_
     run(begin, oldest)
 
 
+def test_records_that_expire_while_they_are_read_are_a_gap(broker: Broker) -> None:
+    create(broker, "slow")
+    produce(broker, "slow", [b"x" * 900_000] * 30)  # more than is fetched ahead
+
+    async def test(reader: Reader) -> None:
+        partition = await opened(reader)
+        await read_to(reader, partition, 0, records_max=1)
+        client = admin(broker)
+        [done] = client.delete_records([TopicPartition("slow", 0, 29)]).values()
+        done.result(WITHIN_S)
+        found: list[int] = []
+
+        async def read_on() -> None:
+            found.extend(each.id for each in (await reader.read(partition, 100, 1 << 20)).records)
+
+        await raised(SourceRecordsGone, read_on)
+        assert found == list(range(1, 1 + len(found)))
+        assert len(found) < 28
+
+    run(test, source(broker, "slow"))
+
+
 def test_partition_that_is_new_is_read_from_its_beginning(broker: Broker) -> None:
     create(broker, "grows")
 

@@ -3,16 +3,10 @@
     id of a record = its offset + shift         the shift is 0 until an operator lets a stream go on in a topic that was
                                                 made anew, whose offsets begin at 0 again while ids must ascend
 
-A note of 37 or 45 bytes says what a place was made of:
+A note (docs/formats/kafka-note.md) says what a place was made of: the topic's id, and the leader epoch of the last
+record that was seen.
 
-    u8   version, 1
-    16   topic id: a topic that is made anew under the same name has another one
-    i32  leader epoch of the last record that was seen; -1: none was, or its format knows none
-    u64  first: ids below are never asked for. Reading began there
-    u64  shift
-    u64  seen: id of the record whose epoch that is; left out: the id that the log has with this note
-
-All numbers are big endian. Why `seen`: markers of transactions and records that were aborted have offsets, and the
+Why `seen`: markers of transactions and records that were aborted have offsets, and the
 leader epoch that they were written in is not told. To ask whether the log was cut, the end of an epoch is compared with
 the offset behind the last record of that epoch that was really seen.
 
@@ -42,8 +36,8 @@ from deathless.sources.port import ID_MAX, Point
 
 VERSION: Final = 1
 EPOCH_UNKNOWN: Final = -1
-_FIXED: Final = struct.Struct("!B16siQQ")
-_SEEN: Final = struct.Struct("!Q")
+_FIXED: Final = struct.Struct("<B16siQQ")
+_SEEN: Final = struct.Struct("<Q")
 
 END: Final = "_PARTITION_EOF"  # errors have the names that librdkafka gives them; this one is none
 LOST: Final = frozenset({"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"})
