@@ -181,13 +181,12 @@ def test_operator_lets_a_stream_go_on_in_a_topic_that_was_made_anew(broker: Brok
             await reader.adopt(partition, 2, "6")
         point = await reader.adopt(partition, 2, "1")
         await opened(reader, point, point)
-        [*_, last] = batches = await read_to(reader, partition, 6)
-        assert values(batches) == list(enumerate(numbered(1, 5, "other"), 3)), "ids ascend"
-        assert last.end == 7
-        await opened(reader, Point(5, last.note), Point(6, last.note))
-        assert values(await read_to(reader, partition, 6)) == [(6, b"other4")]
-        newest = await reader.adopt(partition, 2, "newest")
-        assert newest.last_id == 4
+        [*_, last] = batches = await read_to(reader, partition, 7)
+        assert values(batches) == list(enumerate(numbered(1, 5, "other"), 4)), "ids ascend behind the mark, which is 3"
+        assert last.end == 8
+        await opened(reader, Point(6, last.note), Point(7, last.note))
+        assert values(await read_to(reader, partition, 7)) == [(7, b"other4")]
+        assert (await reader.adopt(partition, 2, "newest")).last_id == 4
 
     run(test, source(broker, "adopted"))
 

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 from replica_set import ReplicaSet, children_of, send_signal, wait_for
 
 from deathless.base.config import SourceConfig
 from deathless.base.shards import shard_directory
+from deathless.cli.main import main
 from deathless.shell.client.shard_client import Client
 from deathless.shell.link.source_status import SourceStatus, read_status
 from deathless.shell.net.admin_call import Access, access_of
@@ -32,6 +33,16 @@ SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
 FAULTS = ("source", "worker", "frozen source", "replica", "source and worker", "frozen source")
 KEYS = ("a", "b", "c", "d", "e")
 ROWS = 40  # of a file
+MANIFEST = """\
+apiVersion: deathless.dev/v1alpha1
+kind: DeathlessService
+metadata: {name: taker}
+spec:
+  module: 'pkg.m:a'
+  logStorage: {path: taker}
+  sources:
+  - {name: lines, kind: files, input: numbers, key: value.key, options: {folder: in}}
+"""
 
 
 class Shard(ReplicaSet):
@@ -210,3 +221,37 @@ def test_a_changed_file_stops_the_source_by_name_until_it_is_as_it_was(tmp_path:
         taker.write("1.jsonl", [{"key": "a", "number": 1}])
         wait_for(lambda: taker.taken()["a"] == [1, 2], "the source to go on", taker.describe)
         wait_for(lambda: code() == "", "the source to say so", taker.describe)
+
+
+def test_operators_see_what_was_refused_and_decide_how_the_source_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*words: str) -> dict[str, object]:
+        capsys.readouterr()
+        assert main(["sources", *words, "-f", str(tmp_path / "service.yaml"), "--json"]) == 0
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return found
+
+    def problem() -> str:
+        (only,) = cast("list[dict[str, str]]", told("list")["sources"])
+        return only["code"]
+
+    with running(tmp_path) as taker:
+        (tmp_path / "service.yaml").write_text(MANIFEST)
+        taker.write("1.jsonl", [{"key": "a", "number": number} for number in (1, -1, 3)])
+        wait_for(lambda: problem() == "DL3081", "the source to stand", taker.describe)
+        (row,) = cast("list[dict[str, object]]", told("refused", "lines")["refused"])
+        assert (row["id"], row["stands"], "negative" in str(row["why"])) == (1, True, True)
+        assert told("retry", "lines")["rows"] == [{"shard": 0, "stream": 0, "row": 1}]
+        skip = ["sources", "skip", "lines", "-f", str(tmp_path / "service.yaml")]
+        wait_for(lambda: main(skip) == 0, "the source to stand again", taker.describe)
+        wait_for(lambda: taker.taken()["a"] == [1, 3], "the row behind it", taker.describe)
+        (row,) = cast("list[dict[str, object]]", told("refused", "lines")["refused"])
+        assert (row["stands"], row["row"]) == (False, ""), "its source has it"
+        taker.write("2.jsonl", [{"key": "a", "number": 4}])
+        wait_for(lambda: taker.taken()["a"] == [1, 3, 4], "the next file", taker.describe)
+        (taker.folder / "1.jsonl").unlink()
+        wait_for(lambda: problem() == "DL3083", "the source to miss the file", taker.describe)
+        taker.write("3.jsonl", [{"key": "a", "number": 5}])
+        told("skip", "lines", "--at", "3.jsonl")
+        wait_for(lambda: taker.taken()["a"] == [1, 3, 4, 5], "the row of the file that was named", taker.describe)

@@ -483,6 +483,7 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
         how.oidc.ca_secret_ref if how is not None and how.oidc is not None else None,
         *(driver.secret_ref for driver in spec.drivers),
         *(sink.secret_ref for sink in spec.sinks),
+        *(source.secret_ref for source in spec.sources),
     )
     found |= {each.name for settings in spec.lock.given().values() for each in settings.secrets()}
     return found | {each.name for each in references if each is not None}

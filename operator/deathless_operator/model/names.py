@@ -103,6 +103,7 @@ OPERATOR_TOKEN_FOLDER: Final = "/etc/deathless-operator-token"  # noqa: S105 - a
 OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
 DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
 SINKS_FOLDER: Final = "/etc/deathless-sinks"  # in it a folder with the Secret of each sink that names one
+SOURCES_FOLDER: Final = "/etc/deathless-sources"  # in it a folder with the Secret of each source that names one
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
 FORMER_SOCKET: Final = f"{RUN_FOLDER}/former.sock"  # where the code that is upgraded from is asked

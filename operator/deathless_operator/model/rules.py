@@ -21,6 +21,7 @@ from typing import Final
 from deathless.base.limits import Limits
 from deathless.base.lock_stores import CLUSTER_STORE, LOCK_STORES, settings_classes
 from deathless.base.manifest_pod import PodTemplate
+from deathless.base.source_kinds import SOURCE_KINDS
 from deathless_operator.model.drill import LASTING
 from deathless_operator.model.grace import END_S
 
@@ -57,6 +58,18 @@ def _fixed(name: str, path: str, what: str) -> Rule:
         rule=f"{_or(path, _EMPTY)} == {_or(path, _EMPTY, of='oldSelf')}",
         message=f"{path} can't change: {what}",
     )
+
+
+def _local_sources() -> Iterator[Rule]:
+    """Kinds of sources that a cluster can't have."""
+    for kind in SOURCE_KINDS.values():
+        if kind.local:
+            yield Rule(
+                name=f"source-{kind.name}-local",
+                where="spec.sources[]",
+                rule=f"self.kind != '{kind.name}'",
+                message=f"kind {kind.name} can't be read in a cluster: {kind.local}",
+            )
 
 
 _EMPTY: Final = "''"
@@ -218,6 +231,7 @@ SERVICE_RULES: Final = (
         ),
         message="ingress.authentication with tls.issuer Off needs tokenSecretRef, which replicas show, and is not MTLS",
     ),
+    *_local_sources(),
     _twice("checkpointsKept"),
     _twice("checkpointEveryMessages"),
     _twice("checkpointEveryBytes"),

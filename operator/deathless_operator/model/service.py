@@ -13,6 +13,7 @@ from deathless.base.manifest import Manifest, Metadata, ServiceSpec, relation_pr
 from deathless.base.manifest_ingress import Ingress
 from deathless.base.manifest_parts import Peer, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
+from deathless.base.source_kinds.settings import local_sources
 from deathless_operator.model.grace import grace_problems
 from deathless_operator.model.resource_parts import PROBLEMS_MAX, status_in
 from deathless_operator.model.status import ServiceStatus
@@ -100,6 +101,10 @@ def cluster_problems(spec: ServiceSpec) -> list[Problem]:
         ),
     )
     found = [Problem(path, None, what, remedy) for wrong, path, what, remedy in checks if wrong]
+    found += [
+        Problem(("spec", "sources", at, "kind"), kind, f"can't be read in a cluster: {why}", "leave the source out")
+        for at, kind, why in local_sources(spec.sources)
+    ]
     found += _caller_problems(spec) + _lock_problems(spec) + _peer_problems(spec) + _pod_problems(spec)
     return found + grace_problems(spec)
 

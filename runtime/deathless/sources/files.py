@@ -165,7 +165,11 @@ class FilesReader:
         assert callable(work)
         try:
             await asyncio.to_thread(work)
+        except SourceGap:
+            self._close()
+            raise
         except OSError as error:
+            self._close()
             raise SourceUnavailable(f"source {self._source}: {self._folder}: {error}") from None
 
     # ---- where to begin ----------------------------------------------------------------------------------------

@@ -445,17 +445,23 @@ class SourceProcess:
         """Write the status to its file while at work: others read it where no process answers."""
         standing, now = self._standing, time.monotonic()
         (kept, kept_at) = self._kept
-        if standing is None or standing.role != PRIMARY or (kept is not None and now - kept_at < STATUS_S):
+        if standing is None or standing.role != PRIMARY:
             return
         status = self.status()
         same = kept is not None and msgspec.structs.replace(status, at_us=kept.at_us) == kept
-        if same and now - kept_at < KEEP_S:
+        changed = kept is None or _said(status) != _said(kept)
+        if not changed and (now - kept_at < STATUS_S or (same and now - kept_at < KEEP_S)):
             return
         self._kept = (status, now)
         try:
             write_status(self._config.directory, status)
         except OSError as error:
             _LOG.warning("can't keep the status", extra={"source": self._source.name, "why": str(error)})
+
+
+def _said(status: SourceStatus) -> object:
+    """Give what of a status is news at once."""
+    return status.state, status.epoch, status.code, [each.code for each in status.streams]
 
 
 def _led(standing: Standing | None) -> int:

@@ -204,6 +204,6 @@ def adopted(at: str, topic: bytes, kept: Kept, last_id: int) -> Point:
     offset = words[at] if at in words else int(at)
     if not kept.low <= offset <= kept.high:
         raise InvalidArgument(f"offset {offset} is not there: the partition has {kept.low} to {kept.high}")
-    shift = max(0, last_id + 1 - offset)
-    number = offset + shift
+    number = max(offset, last_id + 2)  # behind an id without a record, which is logged as a mark
+    shift = number - offset
     return Point(last_id=number - 1, note=Note(topic=topic, first=number, shift=shift).encode())

@@ -12,10 +12,12 @@ from tests.unit.charts.rendering import ALL_ON, CHART, ROOT, Object, find, rende
 from tests.unit.charts.test_alerts import rules
 
 from deathless.shell.link.sink_status import SinkStatus
+from deathless.shell.link.source_status import SourceStatus
 from deathless.shell.link.standing import Standing
 from deathless.shell.pod.health_port import expose_standing
 from deathless.shell.web.replica_metrics import MESSAGING, expose_status
 from deathless.shell.web.sink_metrics import expose_sinks
+from deathless.shell.web.source_metrics import expose_sources
 from deathless_operator.handlers.metrics import Metrics
 
 RUNBOOKS = ROOT / "docs" / "runbooks" / "alerts.md"
@@ -42,6 +44,8 @@ def known() -> set[str]:
     replica = expose_status(STATUS, {"service": "bank", "replica": "r0"}).decode()
     replica += expose_standing(Standing(service="bank", replica="r0"), {}).decode()
     replica += expose_sinks({"facts": SinkStatus(sink="facts", topic="departures", state="ready")}, {}).decode()
+    source = SourceStatus(source="rows", kind="files", input="rows", state="reading")
+    replica += expose_sources({"rows": source}, {}).decode()
     told = re.findall(r"^# TYPE (\S+) (\S+)", replica + Metrics().text().decode(), re.MULTILINE)
     names = set(INGRESS)
     for name, kind in told:

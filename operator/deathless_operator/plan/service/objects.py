@@ -19,6 +19,7 @@ from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, trac
 from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config
 from deathless.base.manifest_parts import REPLICAS_MAX, Peer, PeerService, TlsSpec
 from deathless.base.shards import shard_directory
+from deathless.base.source_kinds.settings import source_configs
 from deathless.base.topics.settings import topic_configs
 from deathless.base.topics.sinks import sink_configs
 from deathless_operator.model import names
@@ -141,6 +142,7 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER)
         + topic_configs(spec.topics, shard_directory(names.LOG_FOLDER, shard, spec.shards)),
         sinks=sink_configs(spec.sinks, shard_directory(names.LOG_FOLDER, shard, spec.shards), ".", names.SINKS_FOLDER),
+        sources=source_configs(spec.sources, ".", names.SOURCES_FOLDER),
         tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",

@@ -361,6 +361,11 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
             volume = f"deathless-sink-{index}"
             volumes.append({"name": volume, "secret": {"secretName": sink.secret_ref.name, "defaultMode": 0o440}})
             mounts.append(_mount(volume, f"{names.SINKS_FOLDER}/{sink.name}", read_only=True))
+    for index, reads in enumerate(spec.sources):
+        if reads.secret_ref is not None:
+            volume = f"deathless-source-{index}"
+            volumes.append({"name": volume, "secret": {"secretName": reads.secret_ref.name, "defaultMode": 0o440}})
+            mounts.append(_mount(volume, f"{names.SOURCES_FOLDER}/{reads.name}", read_only=True))
     return volumes, mounts
 
 

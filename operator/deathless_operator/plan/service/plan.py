@@ -466,6 +466,9 @@ class _Planner:
         for sink in self.spec.sinks:
             if sink.secret_ref is not None and sink.secret_ref.name not in known:
                 return f"Secret {sink.secret_ref.name} (of sink {sink.name})"
+        for source in self.spec.sources:
+            if source.secret_ref is not None and source.secret_ref.name not in known:
+                return f"Secret {source.secret_ref.name} (of source {source.name})"
         return ""
 
     def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decisions: Sequence[Decision]) -> Facts:

@@ -108,7 +108,7 @@ class Invocations:
     """
 
     __slots__ = (
-        "_blame", "_blamed", "_caused", "_entities", "_flat", "_flat_of_streams", "_outputs", "_plans", "_settings",
+        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings",
         "_taken", "_todo", "_turns", "_unknown", "_wrote", "committing", "entering", "schedules", "spans", "tables",
         "targets", "times",
     )  # fmt: skip
@@ -123,8 +123,8 @@ class Invocations:
     ) -> None:
         self._plans = plans
         flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
-        self._flat_of_streams = flat
-        self._flat = {method: plan for method, plan in flat.items() if not plan.of_streams}
+        # For everybody, and for streams, which alone reach inputs.
+        self._flat = {method: plan for method, plan in flat.items() if not plan.of_streams}, flat
         self._entities = entities
         self._settings = settings
         self.schedules = schedules
@@ -170,7 +170,7 @@ class Invocations:
         """
         if self.tables.held:
             return _NONE.get
-        return self._flat_of_streams.get if stream else self._flat.get
+        return self._flat[stream].get
 
     def plain(self, method: bytes, key: bytes, message: bytes, args_at: int, *, stream: bool = False) -> Plan | None:
         """Give the plan of a plain handler whose keys are free; None: `receive` must look at it.
@@ -182,7 +182,7 @@ class Invocations:
             args_at: see there.
             stream: as for `find`.
         """
-        plan = (self._flat_of_streams if stream else self._flat).get(method)
+        plan = self._flat[stream].get(method)
         if plan is None or plan.spec.shared:
             return plan
         if not plan.keys:

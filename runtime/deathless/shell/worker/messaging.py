@@ -26,8 +26,10 @@ from deathless.codec.peer_messages import (
     DISCARD,
     REDELIVER,
     RETRY,
+    RETRY_INPUT,
     SELF,
     SETTLE,
+    SKIP_INPUT,
     Adopt,
     Given,
     InvocationView,
@@ -56,6 +58,7 @@ from deathless.shell.directory.adopted import let_outside_go, read_adoption
 from deathless.shell.worker.activities import Activities, worker_command
 from deathless.shell.worker.outward import Outward
 from deathless.shell.worker.peer_links import PeerLinks, shards_of
+from deathless.shell.worker.streams import list_streams
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
 WAITS_SHOWN_MAX = 16  # operations of each that it waits for
@@ -64,13 +67,24 @@ UNDELIVERED_SHOWN_MAX = 200  # messages that drivers gave up, in one answer, so 
 UNKNOWN_CHARS_MAX = 512  # of each name and key in it, so that an answer fits a packet
 HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
 SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
-ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE, REDELIVER, DISCARD)
+ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE, REDELIVER, DISCARD, RETRY_INPUT, SKIP_INPUT)
 _LOG = logging.getLogger("deathless.activities")
 T = TypeVar("T", bound=msgspec.Struct)
 OUTBOX_CALM_S: Final = 5.0  # an outbox that has had room for so long is told to have some
 RESUME_OUTSIDE: Final = "resume-outside"
 COMMANDS = frozenset(
-    {"invocations", "invocation", "order", "peers", "adopt-peer", "schedules", "unknown", "undelivered", RESUME_OUTSIDE}
+    {
+        "invocations",
+        "invocation",
+        "order",
+        "peers",
+        "adopt-peer",
+        "schedules",
+        "streams",
+        "unknown",
+        "undelivered",
+        RESUME_OUTSIDE,
+    }
 )
 
 
@@ -169,6 +183,9 @@ class Messaging:
                     return list_unknown(self._engine.shard.unknown.snapshot())
                 case "undelivered":
                     return list_undelivered(self._engine.shard.undelivered.snapshot(), int(told.get("from", "0")))
+                case "streams":
+                    streams = self._engine.shard.sessions.streams
+                    return list_streams(streams, told["source"], int(told.get("from", "0")))
                 case "schedules":
                     views = self._engine.shard.executor.schedules()
                     return {"schedules": views, "nowUs": self._engine.place.time_us}

@@ -179,13 +179,19 @@ def test_operator_lets_a_stream_go_on_behind_a_gap_with_offsets_as_ids() -> None
 
 def test_ids_ascend_in_a_topic_that_was_made_anew() -> None:
     point = adopted("2", OTHER, LONG, 50)
-    assert (point.last_id, decode_note(point.note)) == (50, Note(topic=OTHER, first=51, shift=49))
+    assert (point.last_id, decode_note(point.note)) == (51, Note(topic=OTHER, first=52, shift=50))
     found = place([point, Point(53, decode_note(point.note).encode())], OTHER, LONG, oldest=False)
-    assert (found.start, found.last_id) == (Check(2, EPOCH_UNKNOWN), 50)
-    again = Point(60, Note(topic=OTHER, epoch=4, first=51, shift=49).encode())
-    assert place([again], OTHER, LONG, oldest=False).start == Check(12, 4)
+    assert (found.start, found.last_id) == (Check(2, EPOCH_UNKNOWN), 51)
+    again = Point(60, Note(topic=OTHER, epoch=4, first=52, shift=50).encode())
+    assert place([again], OTHER, LONG, oldest=False).start == Check(11, 4)
     with pytest.raises(SourceTopicReplaced, match="decide it again"):
         place([again, Point(61, Note(topic=OTHER, epoch=4).encode())], OTHER, LONG, oldest=False)
+
+
+def test_operator_may_name_the_offset_that_is_next() -> None:
+    point = adopted("51", TOPIC, LONG, 50)
+    assert (point.last_id, decode_note(point.note)) == (51, Note(topic=TOPIC, first=52, shift=1))
+    assert place([point], TOPIC, LONG, oldest=False).start.offset == 51
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "²", "1" * 30, "29", "101"])

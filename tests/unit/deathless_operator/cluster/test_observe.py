@@ -10,6 +10,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
+from deathless.base.source_kinds.settings import Source
 from deathless.base.topics.sinks import ColumnsOptions, Sink
 from deathless_operator.cluster.errors import Forbidden, NotFound, Unacceptable
 from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, DRILL, NETWORK_POLICY, REHEARSAL, Kind
@@ -49,6 +50,8 @@ def test_secrets_that_the_spec_names_are_looked_at_beside_our_own() -> None:
     assert secret_names("bank", spec(drivers=(driver,))) == secret_names("bank", None) | {"db"}
     options = ColumnsOptions(store="postgresql", table="facts", dsn_file="facts.dsn")
     sink = Sink(name="facts", kind="columns", topic="sales", options=options, secret_ref=SecretRef(name="reports"))
+    source = Source(name="in", kind="files", input="in", secret_ref=SecretRef(name="broker"))
+    assert secret_names("bank", spec(sources=(source,))) == secret_names("bank", None) | {"broker"}
     assert secret_names("bank", spec(sinks=(sink,))) == secret_names("bank", None) | {"reports"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 
 from deathless.base.config import ReplicaConfig
+from deathless.base.source_kinds import SOURCE_KINDS
 from deathless_operator.model import names
 from deathless_operator.plan.service.objects import Code, Lock, Objects
 from deathless_operator.plan.snapshot import SecretFacts
@@ -208,6 +210,26 @@ def test_drivers_read_their_files_from_the_secret_they_name() -> None:
     mount = {"name": "deathless-driver-0", "mountPath": "/etc/deathless-drivers/ledger", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
     assert len([volume for volume in pod["volumes"] if "driver" in volume["name"]]) == 1
+
+
+def test_sources_read_their_files_from_the_secret_they_name_unless_pods_can_not_read_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = [{"name": "flights", "kind": "files", "input": "in", "secretRef": {"name": "broker"}, "options": {}}]
+    (problem,) = World(spec={**SPEC, "sources": sources}).snapshot().resource.problems
+    assert "spec.sources[0].kind: can't be read in a cluster: the pods of a service share no folder" in problem
+    monkeypatch.setitem(SOURCE_KINDS, "files", dataclasses.replace(SOURCE_KINDS["files"], local=""))
+    (found,) = config(sources=sources)["sources"]
+    assert found["folder"] == "/etc/deathless-sources/flights"
+    world = World(spec={**SPEC, "sources": sources})
+    world.operate()
+    assert "waiting for Secret broker (of source flights)" in world.plan().sentence
+    world.secrets["broker"] = SecretFacts(name="broker", keys=("user",))
+    world.settle()
+    pod = world.pods["bank-0"]["spec"]
+    assert {"name": "deathless-source-0", "secret": {"secretName": "broker", "defaultMode": 0o440}} in pod["volumes"]
+    mount = {"name": "deathless-source-0", "mountPath": "/etc/deathless-sources/flights", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
 
 
 def test_sinks_read_their_files_from_the_secret_they_name() -> None:
