@@ -26,15 +26,16 @@ unexport SECONDS
 # Workers for tests; two cores are what the time limits are made for.
 JOBS ?= 2
 LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
-# PySpark is larger than all the rest together, and has pins of its own: see lab/spark.py.
+# PySpark is larger than all the rest together, and Kafka's client is for those who read from Kafka: both have pins of
+# their own, see lab/spark.py and lab/kafka.py.
 EXTRAS := etcd fast oidc operator otel postgresql simulation topics webhook
 LOCK := uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --group bench --group docs $(LOCK_HOW)
 # What the image holds, and what builds its wheel: the same versions, fewer packages.
-LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --extra topics --constraint requirements.txt $(LOCK_HOW)
-LOCK_SPARK := uv pip compile - $(LOCK_HOW)
+LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --extra topics --extra kafka --constraint requirements.txt --constraint requirements-kafka.txt $(LOCK_HOW)
+LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-shop demo-shop-record test lint format quick single pythons processes spark etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-upgrade demo-shop demo-shop-record test lint format quick single pythons processes spark kafka etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -81,7 +82,7 @@ demo-shop: install postgresql ## Kill a process of the shop each second for MINU
 demo-shop-record: install postgresql ## The same, and its verdict in examples/shop/last-verdict.md
 	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED) --record examples/shop/last-verdict.md
 
-test: lint etcd helm postgresql single processes spark sim ## Check and test everything (more than an hour on two cores)
+test: lint etcd helm postgresql single processes spark kafka sim ## Check and test everything (more than an hour on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies
@@ -105,7 +106,7 @@ helm: install ## Build what renders the charts and evaluates their alerts (once;
 postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
 	@status=0; $(BIN)/python lab/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-SINGLE := $(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not spark and not process and not etcd and not root and not apiserver and not cluster'
+SINGLE := $(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not spark and not kafka and not process and not etcd and not root and not apiserver and not cluster'
 
 quick: install ## The short ones of the tests that run in one process: under two minutes
 	@$(SINGLE) --quick
@@ -136,6 +137,11 @@ spark: install ## Tests with a real Spark: pipelines whose drivers are killed an
 	@status=0; folder=$$($(BIN)/python lab/spark.py) || status=$$?; \
 	if test $$status -eq 3; then echo "$$folder"; elif test $$status -ne 0; then exit $$status; else \
 	  PYTHONPATH="$$folder" $(BIN)/pytest --durations=10 --durations-min=5 -o faulthandler_timeout=600 -m spark tests/spark; fi
+
+kafka: install ## Tests with a real Kafka: brokers that are killed, topics that are made anew (installs 60 MB once)
+	@status=0; folder=$$($(BIN)/python lab/kafka.py) || status=$$?; \
+	if test $$status -eq 3; then echo "$$folder"; elif test $$status -ne 0; then exit $$status; else \
+	  PYTHONPATH="$$folder" $(BIN)/pytest --durations=10 --durations-min=5 -o faulthandler_timeout=600 -m kafka tests/kafka; fi
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
 	@status=0; $(BIN)/python lab/packages.py cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
@@ -194,9 +200,10 @@ bench-messaging: install postgresql ## Measure services that talk and wait; writ
 
 lock: install ## Resolve again after a change of dependencies; writes requirements*.txt
 	@$(BIN)/$(LOCK) --output-file requirements.txt
+	@echo 'confluent-kafka>=2.16,<3' | $(BIN)/$(LOCK_ALONE) --output-file requirements-kafka.txt
 	@$(BIN)/$(LOCK_IMAGE) --output-file requirements-image.txt
 	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file requirements-build.txt
-	@echo 'pyspark>=4.3,<4.4' | $(BIN)/$(LOCK_SPARK) --output-file requirements-spark.txt
+	@echo 'pyspark>=4.3,<4.4' | $(BIN)/$(LOCK_ALONE) --output-file requirements-spark.txt
 
 # The copy's pins are kept where they still fit, so a new release elsewhere changes nothing.
 lock-check: install ## Compare requirements.txt with a new resolution (asks the package index)
@@ -204,13 +211,15 @@ lock-check: install ## Compare requirements.txt with a new resolution (asks the 
 	@cp requirements.txt build/requirements.txt
 	@$(BIN)/$(LOCK) --output-file build/requirements.txt
 	@diff -u requirements.txt build/requirements.txt
-	@cp requirements-image.txt requirements-build.txt requirements-spark.txt build/
+	@cp requirements-image.txt requirements-build.txt requirements-spark.txt requirements-kafka.txt build/
 	@$(BIN)/$(LOCK_IMAGE) --output-file build/requirements-image.txt
 	@diff -u requirements-image.txt build/requirements-image.txt
 	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file build/requirements-build.txt
 	@diff -u requirements-build.txt build/requirements-build.txt
-	@echo 'pyspark>=4.3,<4.4' | $(BIN)/$(LOCK_SPARK) --output-file build/requirements-spark.txt
+	@echo 'pyspark>=4.3,<4.4' | $(BIN)/$(LOCK_ALONE) --output-file build/requirements-spark.txt
 	@diff -u requirements-spark.txt build/requirements-spark.txt
+	@echo 'confluent-kafka>=2.16,<3' | $(BIN)/$(LOCK_ALONE) --output-file build/requirements-kafka.txt
+	@diff -u requirements-kafka.txt build/requirements-kafka.txt
 
 derived: install ## Write what is made from the models: crds/, charts, tables, the reference page
 	@for tool in crds chart reference rights; do $(BIN)/python tools/$$tool.py >/dev/null; done

@@ -3,7 +3,8 @@
 Guarantees: the same run in CI draws the same examples (derandomized), so a red build can be repeated; a
 developer's run draws new ones and keeps the failing ones in `.hypothesis`. No example has a deadline: a slow
 machine is no finding. A test below `tests/process` carries the mark `process`, one below `tests/sim` the mark
-`sim`, one below `tests/spark` the mark `spark`, so nobody can forget it and have real processes started side by side;
+`sim`, one below `tests/spark` the mark `spark`, one below `tests/kafka` the mark `kafka`, so nobody can forget it and
+have real processes started side by side;
 a test that needs etcd, root or an API server stands in a folder that the Makefile collects for such. A program that
 sets logs up in a test's process leaves nothing behind at the root logger. No test begins once the time in TESTS_END_AT
 (seconds since 1970) is past; the last lines say how many were left out by that.
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from tests.long import MODULE_S, is_long
 
 TESTS = Path(__file__).parent
-MARK_OF_FOLDER = {"cluster": "cluster", "process": "process", "sim": "sim", "spark": "spark"}
+MARK_OF_FOLDER = {"cluster": "cluster", "kafka": "kafka", "process": "process", "sim": "sim", "spark": "spark"}
 FOLDERS_OF_MARK = {"etcd": {"process", "conformance"}, "root": {"process"}, "apiserver": {"apiserver"}}
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])

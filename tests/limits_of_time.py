@@ -280,6 +280,12 @@ OTHERS: Final = (
         "the API server counts, and WATCH_SILENCE_S ends it otherwise",
     ),
     Limit(
+        "runtime/deathless/sources/kafka_options.py",
+        ("FETCH_WAIT_MS",),
+        Clock.ANOTHER,
+        "a broker holds an answer back for so long if it has nothing",
+    ),
+    Limit(
         "runtime/deathless/shell/net/connections.py",
         ("DEAD_PEER_MS",),
         Clock.ANOTHER,

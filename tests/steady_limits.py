@@ -91,6 +91,8 @@ STEADY: Final = {
     "runtime/deathless/drivers/key_queues.py": ("PAUSE_MIN_S", "PAUSE_MAX_S", "ASKED_MAX_S", "CIRCUIT_MAX_S"),
     "runtime/deathless/drivers/session.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "REFUSED_MAX_S"),
     "runtime/deathless/drivers/topic.py": ("RETAIN_EVERY_S",),
+    "runtime/deathless/sources/kafka.py": ("LOOK_AGAIN_S",),
+    "runtime/deathless/sources/kafka_client.py": ("POLL_S", "REQUEST_S"),
     "runtime/deathless/engine/replica/met_times.py": ("ANCHOR_US",),
     "runtime/deathless/engine/replica/replica_engine.py": ("SLEPT_MIN_US",),
     "runtime/deathless/engine/replica/takeover_steps.py": ("READ_AGAIN_S",),

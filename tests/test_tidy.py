@@ -44,6 +44,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/spark/agent.py": "tests/process/test_spark_agent.py",
     "runtime/deathless/spark/driver.py": "tests/spark/test_pipelines.py",
     "runtime/deathless/spark/source.py": "tests/spark/test_source.py",
+    "runtime/deathless/sources/kafka.py": "tests/kafka/test_source.py",
+    "runtime/deathless/sources/kafka_client.py": "tests/kafka/test_outages.py",
     "runtime/deathless/cli/change/adopt.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/cli/change/offline.py": "tests/process/test_offline_upgrade.py",
     "runtime/deathless/shell/operate/upgrading/offline_upgrade.py": "tests/process/test_offline_upgrade.py",

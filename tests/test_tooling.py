@@ -131,12 +131,16 @@ def test_module_named_like_the_standard_library_is_refused() -> None:
 # ---------------------------------------------------------------- the lock
 
 
+ALONE = ("pyspark", "confluent-kafka")
+"""What is installed beside the environment, by those who test with it; see below."""
+
+
 def declared() -> list[Requirement]:
     """Return every requirement of pyproject.toml: run time, extras, development, build."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lists = [settings["project"]["dependencies"], settings["build-system"]["requires"]]
     extras = settings["project"]["optional-dependencies"]
-    lists += [[text for text in extras[name] if not text.startswith("pyspark")] for name in extras]  # see below
+    lists += [[text for text in extras[name] if not text.startswith(ALONE)] for name in extras]
     lists += settings["dependency-groups"].values()
     return [Requirement(text) for several in lists for text in several]
 
@@ -182,16 +186,17 @@ def test_lock_holds_what_is_declared_and_nothing_else() -> None:
     assert lock_findings(declared(), locked((ROOT / "requirements.txt").read_text())) == []
 
 
-def test_spark_is_pinned_by_itself() -> None:
-    """It is installed beside the environment, by those who test pipelines."""
-    pins = locked((ROOT / "requirements-spark.txt").read_text())
-    [wanted] = [
-        Requirement(text)
-        for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
-        if text.startswith("pyspark")
-    ]
-    assert pins.keys() == {"pyspark", "py4j"}
-    assert wanted.specifier.contains(pins["pyspark"])
+@pytest.mark.parametrize(
+    ("extra", "package", "with_it"), [("spark", "pyspark", {"py4j"}), ("kafka", "confluent-kafka", set())]
+)
+def test_what_is_installed_beside_the_environment_is_pinned_by_itself(
+    extra: str, package: str, with_it: set[str]
+) -> None:
+    pins = locked((ROOT / f"requirements-{extra}.txt").read_text())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [wanted] = [Requirement(text) for text in extras[extra] if text.startswith(package)]
+    assert pins.keys() == {package} | with_it
+    assert wanted.specifier.contains(pins[package])
     assert not pins.keys() & locked((ROOT / "requirements.txt").read_text()).keys()
 
 

@@ -1,4 +1,4 @@
-"""The doors of other people's protocols: frames of the connector protocol, and both ends of sources and sinks."""
+"""The doors of other people's protocols: frames and both ends of the connector protocol, and the note of a source."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from deathless.protocols.connector.sink_participant import SinkParticipant
 from deathless.protocols.connector.source_client import SourceClient
 from deathless.protocols.connector.source_events import StreamAdmitted, StreamWanted
 from deathless.protocols.connector.source_worker import SourceWorker
+from deathless.sources.kafka_place import decode_note
 
 ONE = StreamId(1)
 FRAMES = ("hello", "ok", "error", "notify", "notify_ack", "message", "ack", "restart_address", "eos_message")
@@ -121,6 +122,13 @@ PROTOCOLS = [
             packed_bytes,
         )
         for name in TRANSACTIONS
+    ),
+    Door(
+        "note of a partition of Kafka",
+        ("sources/kafka_place.py::decode_note",),
+        of(decode_note),
+        golden("kafka_note_seen"),
+        packed_bytes,
     ),
     Door(
         "a stream of frames",

@@ -21,7 +21,8 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged, SparkMissing
+    |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
+    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -51,6 +52,9 @@ from deathless.base.error_tree.streams import (
     InputUnreadable,
     SourceGap,
     SourceKeyChanged,
+    SourceLogCut,
+    SourceRecordsGone,
+    SourceTopicReplaced,
     SourceUnavailable,
     StreamFenced,
     StreamNotStopped,
@@ -81,6 +85,9 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SinkTipMismatch",
     "SourceGap",
     "SourceKeyChanged",
+    "SourceLogCut",
+    "SourceRecordsGone",
+    "SourceTopicReplaced",
     "SourceUnavailable",
     "SparkMissing",
     "StreamFenced",

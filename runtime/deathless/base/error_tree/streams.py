@@ -49,6 +49,27 @@ class SourceGap(Invalid):
     )
 
 
+class SourceRecordsGone(SourceGap):
+    """What a source was to read next is no longer kept by its broker."""
+
+    code = "DL3087"
+    remedy = "decide where it goes on: `deathless sources skip`; and keep records for longer than sources stand still"
+
+
+class SourceTopicReplaced(SourceGap):
+    """The topic of a source is another one than the one that was read before."""
+
+    code = "DL3088"
+    remedy = "name the former topic again, or decide where it goes on in this one: `deathless sources skip`"
+
+
+class SourceLogCut(SourceGap):
+    """A broker has lost records that a source had taken in, or has others in their place."""
+
+    code = "DL3089"
+    remedy = "bring the records back, or decide where it goes on: `deathless sources skip`"
+
+
 class InputUnreadable(Invalid):
     """What a source brought can't be made an input: no JSON, not of the declared class, without a key, or too long."""
 
@@ -61,4 +82,4 @@ class SourceKeyChanged(Invalid):
 
     code = "DL3085"
     http_status = 409
-    remedy = "set `key` of the source, and limits, as they were until all shards are equally far, and change them then"
+    remedy = "set `key` and limits as they were until all shards are equally far, and change them then"

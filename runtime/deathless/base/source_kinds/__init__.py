@@ -5,6 +5,7 @@ accept its name as `sources[].kind`, and lets the source's process find its fact
 
     name     needs      its partitions                   where
     files    nothing    one: the lines of all files      on a laptop alone: pods share no folder
+    kafka    [kafka]    those of its topic               on a laptop and in a cluster
 
 A factory is named by text, `module:function`, so that nobody loads what they do not use; `sources.port` says what it
 is given and what it makes.
@@ -45,3 +46,4 @@ register(
         local="the pods of a service share no folder that files could be put into",
     )
 )
+register(SourceKind(name="kafka", factory="deathless.sources.kafka:reader", extra="kafka", has_keys=True))

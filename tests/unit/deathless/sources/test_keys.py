@@ -11,8 +11,12 @@ from deathless.sources.keys import KEPT_BYTES, Routing
 from deathless.sources.port import Record
 
 
-def routing(key: str = "value.origin", *, shards: int = 1, message_bytes_max: int = 1 << 20) -> Routing:
-    return Routing(key, input_name="flights", shards=shards, key_bytes_max=20, message_bytes_max=message_bytes_max)
+def routing(
+    key: str = "value.origin", *, shards: int = 1, key_bytes_max: int = 20, message_bytes_max: int = 1 << 20
+) -> Routing:
+    return Routing(
+        key, input_name="flights", shards=shards, key_bytes_max=key_bytes_max, message_bytes_max=message_bytes_max
+    )
 
 
 @pytest.mark.parametrize(

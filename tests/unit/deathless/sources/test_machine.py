@@ -191,7 +191,7 @@ def test_what_another_shard_lacks_is_not_read_by_another_key() -> None:
     take(of, primaries, [record(n) for n in range(10)])
     primaries[0].next_seq -= 2  # it never got the last rows
     assert min(each.next_seq for each in primaries) != max(each.next_seq for each in primaries)
-    with pytest.raises(SourceKeyChanged, match="stream rows/0: key was changed"):
+    with pytest.raises(SourceKeyChanged, match="stream rows/0: key, or limits, were changed"):
         opened(primaries, "value.number", 1).points()
     opened(primaries, "value.key", 2).points()
     primaries[0].next_seq = primaries[1].next_seq = 11  # all are equally far

@@ -7,6 +7,9 @@ from deathless.base.errors import (
     RetryLater,
     SourceGap,
     SourceKeyChanged,
+    SourceLogCut,
+    SourceRecordsGone,
+    SourceTopicReplaced,
     SourceUnavailable,
     StreamFenced,
     StreamNotStopped,
@@ -19,6 +22,12 @@ def test_errors_of_streams_say_that_somebody_must_change_something() -> None:
     assert all(issubclass(each, Invalid) for each in ALL)
     assert [each.code for each in ALL] == ["DL3080", "DL3081", "DL3082", "DL3083", "DL3084", "DL3085"]
     assert all(each.remedy for each in ALL)
+
+
+def test_gaps_of_brokers_are_gaps_of_sources() -> None:
+    gaps = (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
+    assert all(issubclass(each, SourceGap) for each in gaps)
+    assert [each.code for each in gaps] == ["DL3087", "DL3088", "DL3089"]
 
 
 def test_an_outage_of_a_source_passes() -> None:
