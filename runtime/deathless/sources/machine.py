@@ -206,8 +206,8 @@ class PartitionMachine:
         ahead = [note for last, note in zip(far, notes, strict=True) if last > min(far)]
         if any(note[:FINGERPRINT_BYTES] != self._routing.fingerprint for note in ahead):
             raise SourceKeyChanged(
-                f"stream {self._shards[0].sender.key}: key, or limits, were changed while its shards have taken in ids up "
-                f"to {', '.join(map(str, far))}"
+                f"stream {self._shards[0].sender.key}: key, or limits, were changed while its shards have taken in ids "
+                f"up to {', '.join(map(str, far))}"
             )
         self._read_id = min(far)
         return sorted(Point(last, note[FINGERPRINT_BYTES:]) for last, note in zip(far, notes, strict=True))
