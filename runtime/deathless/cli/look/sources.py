@@ -176,7 +176,7 @@ def retry(name: str, stream: int | None, manifest: str, directory: str, as_json:
 @sources.command("skip")
 @click.argument("name", metavar="SOURCE")
 @stream_option
-@click.option("--at", metavar="PLACE", default="", help="Go on there: a file's name, or NAME:LINE.")
+@click.option("--at", metavar="PLACE", default="", help="Go on there: a file's name, or NAME:LINE; an offset in Kafka.")
 @service_options
 @json_option
 def skip(name: str, stream: int | None, at: str, manifest: str, directory: str, as_json: bool) -> int:
@@ -187,6 +187,7 @@ def skip(name: str, stream: int | None, at: str, manifest: str, directory: str, 
     \b
     deathless sources skip flights
     deathless sources skip flights --at 2026-11-29.jsonl
+    deathless sources skip flights --stream 3 --at 4711
     """
     found = target(manifest, directory, every=True)
     if not at:
