@@ -15,6 +15,7 @@ import msgspec
 
 from deathless.base.errors import HandlerFailed, InvalidConfig
 from deathless.base.pipelines.agents import AgentConfig
+from deathless.base.shards import shard_of
 from deathless.base.tls import TlsConfig
 from deathless.pipelines.assignment import Assignment
 from deathless.pipelines.ledger import (
@@ -107,6 +108,10 @@ class PipelineClient:
             else:
                 return
 
+    def plan(self, query: str, batch: Batch) -> bool:
+        """Keep a batch that a store is about to get; False: it was decided before. Raises: as `commit`."""
+        return self._call("plan", query, bool, batch=batch)
+
     def commit(self, query: str, batch: Batch) -> bool:
         """Decide a batch; False: it was before. Raises: DriverDeposed, QueryStopped, PositionTaken; as above."""
         return self._call("commit", query, bool, batch=batch)
@@ -114,6 +119,14 @@ class PipelineClient:
     def stop(self, query: str, number: int, why: str) -> None:
         """Have a query take no batch until somebody resumes it. Raises: DriverDeposed; as above."""
         self._call("stop", query, None, number=number, why=why)
+
+    def adopted(self, query: str) -> None:
+        """Say that the store's count was made ours. Raises: as above."""
+        self._call("adopt", query, None, why="")
+
+    def incarnation(self, query: str) -> int:
+        """Give what tells the service, which has answered before, from any other and from a restored one."""
+        return self._client.read(lambda client: client.shard(shard_of(query.encode(), client.shards)).incarnation)
 
     def declare(self, number: int, queries: Sequence[str]) -> None:
         """Say which queries a driver runs. Raises: as `SyncClient.call`."""
@@ -173,6 +186,10 @@ class PipelineClient:
     def resume(self, query: str) -> None:
         """Let a stopped query go on. Raises: as above."""
         self._call("resume", query, None)
+
+    def adopt(self, query: str, why: str) -> None:
+        """Have a query whose rows go to a table go on from where it stands here. Raises: as above."""
+        self._call("adopt", query, None, why=why)
 
     def retry(self, query: str, ids: Sequence[int]) -> list[int]:
         """Send refused rows once more; gives those that were refused again. Raises: as above."""

@@ -117,7 +117,7 @@ class SparkPipelineSpec(Part, frozen=True):
     log_storage: Annotated[LogStorage, told("Where the log of the pipeline's service is stored.")] = LogStorage()
     suspend: Annotated[
         bool,
-        told("Stop the drivers and every replica; where the queries stand is kept. `deathless up` starts nothing."),
+        told("Stop the drivers and every replica; where the queries stand is kept. On a laptop nothing is started."),
     ] = False
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")

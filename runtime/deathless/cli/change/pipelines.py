@@ -150,6 +150,7 @@ def _print_query(view: QueryView) -> None:
         "state": view.stopped or "runs",
         "driver": view.number,
         "batch": view.tip.batch if view.tip else "none",
+        "batches": f"{view.batches} decided",
         "decided": show_time(view.tip.time_us) if view.tip else "",
         "position": view.tip.position if view.tip else "",
         "rows applied": view.applied,
@@ -235,6 +236,25 @@ def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> i
         else:
             client.suspend(suspended=False)
     _said(f"{query or 'the pipeline'} goes on", as_json=as_json)
+    return 0
+
+
+@pipelines.command("adopt")
+@query_argument
+@click.option("--why", required=True, help="Why; it is kept with the decision, in the table's store.")
+@service_options
+@json_option
+def adopt(query: str, why: str, manifest: str, directory: str, as_json: bool) -> int:
+    """Have QUERY, whose rows go to a table, go on from where it stands here.
+
+    For a table that was restored from a backup, whose columns have changed, or that a former pipeline of the same name
+    has filled. What the table has or lacks by then stays so. A query that is stopped has to be resumed as well.
+    """
+    if not why.strip():
+        raise click.UsageError("--why is empty: whoever looks at the table later wants to know")
+    with _client(target(manifest, directory, every=True)) as client:
+        client.adopt(query, why)
+    _said(f"{query} goes on from here as soon as its driver opens the table", as_json=as_json)
     return 0
 
 

@@ -165,7 +165,7 @@ def check_drivers(loaded: LoadedManifest) -> None:
         for driver in loaded.replica_configs()[0].drivers:
             make_sink(driver)
     if loaded.manifest.spec.sinks:
-        from deathless.sinks.host import make_store
+        from deathless.sinks.stores import make_store
 
         for sink in loaded.replica_configs()[0].sinks:
             make_store(sink)

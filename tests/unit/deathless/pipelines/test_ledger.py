@@ -1,5 +1,6 @@
 """Which batches are decided, and what is kept of them. Each rule is shown by what would go wrong without it."""
 
+import msgspec
 import pytest
 
 from deathless.pipelines import ledger
@@ -177,3 +178,29 @@ def test_refused_rows_that_nobody_looks_at_stop_the_query(monkeypatch: pytest.Mo
     assert "2 refused rows are listed" in query.stopped
     ledger.refuse_row(query, row, "deadLetter")
     assert len(query.refused) == 3
+
+
+def test_a_batch_of_a_table_is_planned_and_then_decided() -> None:
+    """The newest plan is kept, and the decision is counted with its rows."""
+    query = staged(blocks=0)
+    first, second = (batch(1, "", end, []) for end in "ab")
+    assert ledger.plan_batch(query, first)
+    assert ledger.plan_batch(query, second)
+    assert (query.planned, query.batches) == (second, 0)
+    assert ledger.commit_batch(query, msgspec.structs.replace(second, rows=5), 9)
+    assert query.tip is not None
+    assert (query.planned, query.batches, query.tip.rows, query.tip.position) == (None, 1, 5, "b")
+    assert not ledger.plan_batch(query, second), "it was decided before"
+
+
+def test_a_batch_of_a_table_is_planned_where_the_query_stands() -> None:
+    """By the driver that is assigned, while the query runs."""
+    query = staged(2, blocks=0)
+    with pytest.raises(PositionTaken):
+        ledger.plan_batch(query, batch(2, "a", "b", []))
+    with pytest.raises(DriverDeposed):
+        ledger.plan_batch(query, batch(1, "", "a", []))
+    ledger.stop_query(query, 2, "no disk")
+    with pytest.raises(QueryStopped):
+        ledger.plan_batch(query, batch(2, "", "a", []))
+    assert query.planned is None

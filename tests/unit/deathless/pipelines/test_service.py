@@ -174,6 +174,23 @@ def test_nobody_shuts_out_drivers_by_a_number_that_was_never_given() -> None:
         assert send(env, "a", "b", [("UA", {"minutes": 2})])
 
 
+def test_batches_of_a_table_are_planned_decided_and_adopted() -> None:
+    """A driver that opens the query is told of the batch that its store may have, and of what an operator wants."""
+    with Environment(pipeline, carriers) as env:
+        assign(env, 1)
+        query = env.service(pipeline)["facts"]
+        batch = Batch(1, 0, "", "a", [], 0, "q", "v1", rows=3)
+        assert query.open(1).planned is None
+        assert query.plan(batch)
+        assert (query.open(1).planned, query.open(1).batches) == (batch, 0)
+        assert query.commit(batch)
+        query.adopt("it was restored")
+        opened = query.open(1)
+        assert (opened.planned, opened.batches, opened.adopt) == (None, 1, "it was restored")
+        query.adopt("")
+        assert (query.open(1).adopt, query.show().batches) == ("", 1)
+
+
 def test_drivers_and_queries_have_keys_of_their_own() -> None:
     """A handler of the one is refused on the key of the other."""
     with Environment(pipeline, carriers) as env:
