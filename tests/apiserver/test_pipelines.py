@@ -80,7 +80,7 @@ class Pipeline:
 
         def told() -> bool:
             found = self.get(PIPELINE, "delays").get("status", {})
-            ready = next((each for each in found.get("conditions", ()) if each["type"] == "Ready"), {})
+            ready: dict[str, Any] = next((each for each in found.get("conditions", ()) if each["type"] == "Ready"), {})
             seen = found | {"reason": ready.get("reason")}
             last.append(seen)
             return all(seen.get(key, "") == value for key, value in status.items())

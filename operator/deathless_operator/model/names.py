@@ -108,6 +108,7 @@ ISSUER_CA_FOLDER: Final = "/etc/deathless-issuer-ca"
 OPERATOR_TOKEN_FOLDER: Final = "/etc/deathless-operator-token"  # noqa: S105 - a folder's name, no secret
 OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
 DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
+DRIVER_SECRET_FOLDER: Final = "/etc/deathless-secret"  # noqa: S105 - a folder's name, no secret
 SINKS_FOLDER: Final = "/etc/deathless-sinks"  # in it a folder with the Secret of each sink that names one
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only

@@ -136,9 +136,11 @@ def main(arguments: list[str]) -> int:
     """Run an agent until SIGTERM. Raises: DeathlessError where it can't begin."""
     in_pod = not arguments
     configure("info", os.environ.get("POD_NAME", "agent") if in_pod else Path(arguments[0]).parent.name, "agent")
-    path = pod_folder(os.environ, Path(tempfile.gettempdir())) if in_pod else Path(arguments[0])
+    path = pod_folder(os.environ, Path(tempfile.gettempdir())) if in_pod else Path(arguments[0]).absolute()
     config = read_agent_config(path)
     held = hold(path.parent)
+    if config.folder:
+        os.chdir(config.folder)
     check()
     offer_services(config.services, config.beside)
     if config.token_file:

@@ -35,7 +35,7 @@ from deathless.base.tls import TlsConfig
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
-from deathless_operator.plan.service.objects import DNS_PORT
+from deathless_operator.plan.service.objects import DNS_PORT, peer_of
 from deathless_operator.plan.service.placement import FS_GROUP, container_security, digest
 
 GRACE_S: Final = 30  # an agent ends its driver and says so to the service, which takes 5 seconds at most
@@ -166,10 +166,13 @@ class PipelineObjects:
         called = sorted({names.CLIENT_PORT, names.HTTP_PORT, *self._settings.api_server_ports, *named})
         dns: list[Json] = [{"protocol": kind, "port": DNS_PORT} for kind in ("UDP", "TCP")]
         reached: list[Json] = [{"protocol": "TCP", "port": port} for port in called]
+        outwards: list[Json] = [{"ports": dns}, {"ports": reached}]
+        if self._spec.drivers.allow_to:
+            outwards.append({"to": [peer_of(peer) for peer in self._spec.drivers.allow_to]})
         spec: JsonObject = {
             "podSelector": {"matchLabels": dict(names.driver_selector(self._name))},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"ports": dns}, {"ports": reached}],
+            "egress": outwards,
         }
         return self._of_drivers("networking.k8s.io/v1", "NetworkPolicy", {"spec": spec})
 
@@ -279,10 +282,11 @@ class PipelineObjects:
     def _volumes(self) -> tuple[list[Json], list[Json]]:
         volumes: list[Json] = [{"name": "deathless-run", "emptyDir": {}}]
         mounts: list[Json] = [{"name": "deathless-run", "mountPath": names.RUN_FOLDER}]
-        token = self._spec.token_secret_ref
+        token, secret_ref = self._spec.token_secret_ref, self._spec.drivers.secret_ref
         secrets = (
             ("deathless-tls", names.client_tls_secret(self._name) if self._secure else "", names.TLS_FOLDER),
             ("deathless-token", token.name if token is not None else "", names.TOKEN_FOLDER),
+            ("deathless-secret", secret_ref.name if secret_ref is not None else "", names.DRIVER_SECRET_FOLDER),
         )
         for volume, secret, folder in secrets:
             if secret:

@@ -28,6 +28,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pipeline: str  # name of its service
     name: str  # d0, d1, ...
     module: str  # the function that gives the queries
+    folder: str = ""  # where its drivers work, so that relative paths in their code start there; empty: where it does
     directory: str = ""  # of the pipeline's service, absolute; empty: it is at `addresses`
     addresses: tuple[str, ...] = ()  # client ports of its replicas, host:port
     tls: TlsConfig | None = None  # what is shown and trusted there, and where topics are read over HTTP

@@ -13,7 +13,7 @@ from deathless_operator.model.service import read_spec
 from deathless_operator.plan.pipelines.objects import PipelineObjects
 
 
-def objects(**spec: object) -> PipelineObjects:
+def objects(**spec: Any) -> PipelineObjects:
     """Of a pipeline with these fields of spec."""
     found = resource(**spec)
     assert found.pipeline is not None, found.problems
@@ -107,6 +107,19 @@ def test_drivers_are_called_by_nobody_and_call_services_and_the_api_server() -> 
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert "ingress" not in spec
     assert [port["port"] for port in spec["egress"][1]["ports"]] == [443, 6443, 7401, 8080, 9443]
+
+
+def test_a_database_is_reached_with_what_stands_in_a_secret() -> None:
+    """Both are files and rules of the drivers alone: the pipeline's service has neither."""
+    block = {"ipBlock": {"cidr": "10.0.0.7/32"}}
+    made = objects(drivers={"secretRef": {"name": "facts"}, "allowTo": [block]})
+    [container] = pod_of(made)["containers"]
+    assert {"name": "deathless-secret", "mountPath": "/etc/deathless-secret", "readOnly": True} in container[
+        "volumeMounts"
+    ]
+    policy: Any = made.network_policy()
+    assert policy["spec"]["egress"][2] == {"to": [block]}
+    assert "facts" not in str(made.service())
 
 
 def test_pages_of_spark_are_those_of_the_driver_that_drives() -> None:
