@@ -104,6 +104,7 @@ def test_up_starts_drivers_beside_the_replicas_and_down_ends_them(pipeline: Pipe
     told = pipeline.json("status")
     assert [each["name"] for each in told["drivers"]] == ["d0", "d1"]
     assert {each["ui"] for each in told["drivers"]} == {"http://127.0.0.1:4040"}
+    assert {os.readlink(f"/proc/{each['driverPid']}/cwd") for each in told["drivers"]} == {str(pipeline.folder)}
     shown = pipeline.run("status").stdout
     assert f"{drives.name} drives, number {drives.number}, 1 warm" in shown
     assert "http://127.0.0.1:4040" in shown

@@ -132,6 +132,9 @@ def make_registry(
 
     async def ours(namespace: str | None, name: str | None, body: kopf.Body, **_: Any) -> None:
         enqueue(Key(str(body["kind"]), str(namespace), str(name)), SETTLE_S)
+        for key in keys_of(body):
+            if key.kind == PIPELINE.kind:  # whose service this is
+                enqueue(key, SETTLE_OWNED_S)
 
     async def asking(body: kopf.Body, **_: Any) -> None:
         namespace, service = str(body["metadata"]["namespace"]), asked_of(body)

@@ -99,7 +99,9 @@ def hold(folder: Path) -> int:
 def command_of(config: AgentConfig, path: Path) -> list[str]:
     """Give the command that starts the drivers of an agent, whose config stands in that file."""
     conf = [f"{name}={value}" for name, value in config.conf.items()]
-    return [*driver_command(config.module, "", "", conf, config.trigger), "--config", str(path)]
+    file, _, function = config.module.rpartition(":")
+    module = f"{Path(file).absolute()}:{function}" if file.endswith(".py") else config.module
+    return [*driver_command(module, "", "", conf, config.trigger), "--config", str(path)]
 
 
 def pod_folder(environment: Mapping[str, str], above: Path) -> Path:

@@ -31,7 +31,8 @@ from deathless_operator.plan.pipelines.snapshot import PipelinePlan, PipelineSna
 from deathless_operator.plan.service.reading import show_time
 from deathless_operator.plan.snapshot import Failure, PodView
 
-LOOK_S: Final = 5.0
+READY_LOOK_S: Final = 60.0  # whatever changes is watched
+LOOK_S: Final = 10.0
 WAIT_S: Final = 30.0
 MESSAGE_MAX: Final = 4000
 State = Literal["True", "False", "Unknown"]
@@ -74,7 +75,7 @@ def make_pipeline_plan(snapshot: PipelineSnapshot, settings: OperatorSettings) -
         actions=actions,
         status=_status(snapshot, found),
         events=_events(snapshot, found),
-        requeue_s=LOOK_S,
+        requeue_s=READY_LOOK_S if found[0].state == "True" else LOOK_S,
         sentence=found[0].message,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from deathless_operator.model.spark_pipeline import PipelineResource, PipelineStatus
 from deathless_operator.plan.actions import Action, Event
-from deathless_operator.plan.snapshot import ChildView, Failure, PodView
+from deathless_operator.plan.snapshot import ChildView, PodView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,4 +42,3 @@ class PipelinePlan:
     events: tuple[Event, ...] = ()
     requeue_s: float | None = None  # look again after this at the latest
     sentence: str
-    failure: Failure | None = None

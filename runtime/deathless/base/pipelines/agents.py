@@ -22,8 +22,8 @@ READY_FILE: Final = "ready"
 Role = Literal["driver", "warm", "starting"]
 
 
-class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one agent is started with."""
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one agent is started with. What is as by default is not written: an older agent need not know of it."""
 
     pipeline: str  # name of its service
     name: str  # d0, d1, ...

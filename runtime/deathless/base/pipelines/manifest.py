@@ -112,7 +112,7 @@ class SparkPipelineSpec(Part, frozen=True):
     services: Annotated[
         tuple[PipelineService, ...],
         Meta(max_length=PEERS_MAX),
-        told("Services that it reads from or sends rows to. When there are none: all that stand beside it."),
+        told("Services that it reads from or sends rows to. Without any: on a laptop all that stand beside it."),
     ] = ()
     trigger: Annotated[
         Annotated[

@@ -25,7 +25,7 @@ def test_one_process_holds_a_folder(tmp_path: Path) -> None:
 def test_drivers_are_started_with_what_the_manifest_said() -> None:
     config = AgentConfig(pipeline="p", name="d0", module="d.py:build", directory="/d", conf={"a": "b=c"}, trigger="1 s")
     command = command_of(config, Path("/d/agents/d0/config.json"))
-    assert command[3:6] == ["d.py:build", "--manifest", ""]
+    assert command[3:6] == [f"{Path.cwd()}/d.py:build", "--manifest", ""]
     assert command[-6:] == ["--trigger", "1 s", "--conf", "a=b=c", "--config", "/d/agents/d0/config.json"]
 
 

@@ -9,7 +9,7 @@ from tests.unit.deathless_operator.plan.pipelines.pipeline_world import SETTINGS
 
 from deathless_operator.model import names
 from deathless_operator.model.spark_pipeline import PipelineStatus
-from deathless_operator.plan.pipelines.plan import make_pipeline_plan, refused
+from deathless_operator.plan.pipelines.plan import READY_LOOK_S, make_pipeline_plan, refused
 from deathless_operator.plan.snapshot import Failure
 
 MADE = {
@@ -43,6 +43,7 @@ def test_it_is_ready_while_its_service_serves_and_a_driver_drives() -> None:
     assert (world.status.driver, world.status.number, world.status.warm) == ("delays-drivers-0", 4, 1)
     assert world.status.ready == "2/2"
     assert [event.type for event in plan.events] == ["Normal"]
+    assert plan.requeue_s == READY_LOOK_S
     assert world.look().events == (), "it is told once"
 
 
