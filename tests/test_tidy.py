@@ -40,7 +40,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/demo/service_2.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/demo/upgrades.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/run/dev.py": "tests/process/test_cli_dev.py",
-    "runtime/deathless/cli/change/pipelines.py": "tests/spark/test_pipelines.py",
+    "runtime/deathless/cli/change/pipelines.py": "tests/process/test_cli_pipelines.py",
     "runtime/deathless/spark/agent.py": "tests/process/test_spark_agent.py",
     "runtime/deathless/spark/driver.py": "tests/spark/test_pipelines.py",
     "runtime/deathless/spark/source.py": "tests/spark/test_source.py",

@@ -1,6 +1,6 @@
 """What the pipeline computes: departures that are more than 15 minutes late become calls of their carriers.
 
-deathless pipelines drive delays.py:build -f delays.yaml
+deathless up delays.yaml
 """
 
 from pyspark.sql import SparkSession

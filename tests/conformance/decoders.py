@@ -122,6 +122,9 @@ ELSEWHERE: dict[str, str] = {
     "drivers/topic.py::_emitted": "`msgspec.convert` of a message that was let in; a misfit is refused by its position",
     "shell/link/sink_status.py::read_status": READ,
     "shell/web/sink_metrics.py::ask_sink": READ,
+    "shell/link/source_status.py::read_status": READ,
+    "shell/web/source_metrics.py::ask_source": READ,
+    "sources/port.py::Settings.typed": TREE,
     "engine/lock/directory_lock.py::DirectoryLock._read_record": READ,
     "engine/log/overview.py::_opening": READ,
     "engine/log/overview.py::describe_segment": READ,
@@ -221,6 +224,7 @@ ELSEWHERE: dict[str, str] = {
     "testing/caller.py::ServiceCaller._of_spec": TESTED,
     "testing/caller.py::_decoder": TESTED,
     "testing/fake_peer.py::FakePeer.taken": TESTED,
+    "testing/feeding.py::_message": TESTED,
     "testing/published.py::published": TESTED,
     "shell/worker/helpers/witness_writer.py::order_of": "a slot that was cut to its length before",
 }

@@ -7,5 +7,6 @@ from tests.conformance.doors_of_applications import APPLICATIONS
 from tests.conformance.doors_of_files import FILES, LOG
 from tests.conformance.doors_of_ports import PORTS
 from tests.conformance.doors_of_protocols import PROTOCOLS
+from tests.conformance.doors_of_sources import SOURCES
 
-DOORS = [*FILES, *LOG, *PORTS, *PROTOCOLS, *ANSWERS, *COMMANDS, *APPLICATIONS]
+DOORS = [*FILES, *LOG, *PORTS, *PROTOCOLS, *ANSWERS, *COMMANDS, *APPLICATIONS, *SOURCES]

@@ -18,6 +18,7 @@ from tests.unit.deathless.topics.topic_lab import file_bytes, put, spans
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
+from deathless.base.pipelines.agents import AgentConfig, AgentStatus
 from deathless.codec import checkpoint, checkpoint_ahead, frames, generations, map_entries, messages
 from deathless.codec.witness import decode_slot
 from deathless.core.access.place import Place, Spot
@@ -41,6 +42,7 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.settings_file import SettingsFile
 from deathless.shell.lock_stores.exported import Exported, read_exported
+from deathless.shell.operate.agents import look_at_drivers, read_agent_config
 from deathless.shell.operate.log_history import ReplicaHistory
 from deathless.shell.operate.log_import import read_import
 from deathless.shell.operate.manifest_file import read_manifest
@@ -108,6 +110,17 @@ def manifest(data: bytes, folder: Path) -> object:
     """A manifest beside the module that it names."""
     (folder / "bank.py").touch()
     return at("bank.yaml", read_manifest)(data, folder)
+
+
+AGENT = AgentConfig(pipeline="p", name="d0", module="m:b", directory="/d", services={"a": "/a"}, conf={"b": "c"})
+
+
+def agent_status(data: bytes, folder: Path) -> object:
+    """The status of an agent."""
+    (folder / "agents" / "d0").mkdir(parents=True, exist_ok=True)
+    (folder / "agents" / "d0" / "config.json").touch()
+    (folder / "agents" / "d0" / "status.json").write_bytes(data)
+    return look_at_drivers(folder)
 
 
 def history(path: Path) -> object:
@@ -244,6 +257,20 @@ FILES = [
         ("shell/operate/target.py::read_config",),
         at("r0.json", read_written_config),
         msgspec.json.encode(CONFIG),
+        json_bytes,
+    ),
+    Door(
+        "a config of a pipeline's agent",
+        ("shell/operate/agents.py::read_agent_config",),
+        at("config.json", read_agent_config),
+        msgspec.json.encode(AGENT),
+        json_bytes,
+    ),
+    Door(
+        "what a pipeline's agent tells",
+        ("shell/operate/agents.py::_view",),
+        agent_status,
+        msgspec.json.encode(AgentStatus(pid=1, agent="a", role="driver", number=1, driver_pid=2, ui="http://h:1")),
         json_bytes,
     ),
     Door(

@@ -77,7 +77,7 @@ async def opened(source: Reader, *points: Point, number: int = 0) -> Partition:
 
 async def read_to(source: Reader, partition: Partition, last_id: int, *, records_max: int = 100) -> list[Batch]:
     """Read until everything up to an id was read; give the batches that brought something."""
-    found = []
+    found: list[Batch] = []
     end = time.monotonic() + WITHIN_S
     while not found or found[-1].last_id < last_id:
         batch = await source.read(partition, records_max, 1 << 20)

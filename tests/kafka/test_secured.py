@@ -55,7 +55,7 @@ def test_password_and_certificates_come_from_files(tmp_path: Path, monkeypatch: 
 
     async def test(broker: Broker) -> None:
         (tmp_path / "password").write_text("wrong\n")
-        given = {"bootstrapServers": broker.address, "topic": "secured", "tls": tls, "sasl": sasl}
+        given: dict[str, object] = {"bootstrapServers": broker.address, "topic": "secured", "tls": tls, "sasl": sasl}
         settings = Settings("flights", given, str(tmp_path))
         source = reader(settings)
         assert "uthentication" in str(await raised(SourceUnavailable, source.partitions))

@@ -14,6 +14,7 @@ import pytest
 from replica_set import wait_for
 
 from deathless.base.errors import PeerUnreachable
+from deathless.base.pipelines.agents import AgentStatus
 from deathless.pipelines.assignment import Assignment, Drivers, report, resign
 from deathless.spark.agent import Agent, agent_name, driver_command
 
@@ -21,6 +22,7 @@ DRIVER = """
 import socket, sys
 from deathless.spark.line import Ended, Fact, Line, Order
 line = Line(socket.socket(fileno=int(sys.argv[sys.argv.index("--control") + 1])), Order)
+line.send(Fact(ui="http://h:1"))
 line.send(Fact(warm=True))
 try:
     while True:
@@ -38,6 +40,7 @@ class Service:
         self.drivers = Drivers()
         self.now_us = 1
         self.reachable = True
+        self.other = ""  # an agent that reports whenever this one does
         self.resigned: list[tuple[int, bool, bool]] = []
         self.told: list[tuple[object, ...]] = []
         self.reports = 0
@@ -46,6 +49,8 @@ class Service:
     def report(self, agent: str, *, warm: bool) -> Future[Assignment]:
         self.reports += 1
         given: Future[Assignment] = Future()
+        if self.other:
+            report(self.drivers, self.other, self.now_us, warm=True)
         if self.reachable:
             given.set_result(report(self.drivers, agent, self.now_us, warm=warm))
         else:
@@ -106,10 +111,28 @@ def test_a_driver_that_dies_is_told_at_once_and_another_one_started(service: Ser
     step_until(agent, lambda: driver_of(agent) and driver_of(agent).number == 2, "another driver")
 
 
+def test_what_people_are_shown_is_how_its_driver_is(service: Service, agent: Agent) -> None:
+    shown = [agent.status]
+
+    def look() -> AgentStatus:
+        if agent.status != shown[-1]:
+            shown.append(agent.status)
+        return shown[-1]
+
+    step_until(agent, lambda: look().number and look().ui, "a driver")
+    assert (shown[0].role, shown[0].driver_pid, shown[-1].role) == ("starting", 0, "driver")
+    assert (shown[-1].number, shown[-1].driver_pid, shown[-1].ui) == (1, driver_of(agent).pid, "http://h:1")
+    service.other = service.drivers.agent = "b"
+    service.drivers.number = 2
+    step_until(agent, lambda: look().role == "warm", "another one that waits")
+    assert (shown[-1].number, shown[-1].pid) == (0, os.getpid())
+
+
 def test_a_driver_that_was_replaced_is_killed(service: Service, agent: Agent) -> None:
     step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch")
     pid = driver_of(agent).pid
-    service.drivers.agent, service.drivers.number = "b", 2
+    service.other = service.drivers.agent = "b"
+    service.drivers.number = 2
     step_until(agent, lambda: not Path(f"/proc/{pid}").exists(), "its end")
     assert service.resigned == []
     step_until(agent, lambda: driver_of(agent) and driver_of(agent).warm, "another one that waits")

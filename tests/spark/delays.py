@@ -1,4 +1,9 @@
-"""The pipeline of the tests: late departures become calls of the carriers' handler."""
+"""The pipeline of the tests: late departures become calls of the carriers' handler, and all go into a table.
+
+FACTS_DSN says where the table is; without it there is none.
+"""
+
+import os
 
 from pyspark.sql import SparkSession
 
@@ -6,11 +11,15 @@ from deathless.spark import Query, query
 
 
 def build(spark: SparkSession) -> list[Query]:
-    """Two queries of one topic."""
+    """Queries of one topic."""
     rows = spark.readStream.format("deathless").option("service", "airports").option("topic", "departures").load()
     late = rows.where("minutes_late > 15").selectExpr("_key AS key", "flight", "minutes_late AS minutes")
     every = rows.selectExpr("_key AS key", "flight")
-    return [
+    queries = [
         query("alarms", late).to_service("carriers", "late"),
         query("log", every).to_service("carriers", "seen", on_refusal="deadLetter"),
     ]
+    if dsn := os.environ.get("FACTS_DSN"):
+        facts = rows.selectExpr("_key AS carrier", "flight", "minutes_late AS minutes", "_time AS at")
+        queries.append(query("facts", facts).to_table("facts", dsn=dsn, create=True))
+    return queries

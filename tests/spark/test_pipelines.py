@@ -1,4 +1,4 @@
-"""A pipeline between two services, while its drivers, agents, and the services themselves are killed and frozen.
+"""A pipeline between two services and into a table, while drivers, agents, services and the database are killed.
 
 `DEATHLESS_KILLS_SEED=n` chooses the same faults again.
 """
@@ -19,7 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from background_callers import BackgroundCallers
+from lab.postgresql import Server
+from postgresql_server import started
 from replica_set import ReplicaSet, children_of, client_of, send_signal
 
 from deathless.base.topics.settings import Topic, topic_configs
@@ -31,7 +34,7 @@ HERE = Path(__file__).parent
 AIRPORTS = HERE.parents[1] / "examples" / "airports" / "service.py"
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
 WAIT_S = 240.0  # a driver on a busy machine starts in a minute
-FAULTS = ("driver", "frozen", "agent", "pipeline", "carriers")
+FAULTS = ("driver", "frozen", "agent", "pipeline", "carriers", "database")
 CARRIERS = ("UA", "DL", "B6")
 TOKEN = "what the pipeline's callers show"
 
@@ -80,10 +83,11 @@ class Flights(BackgroundCallers):
 
 
 class World:
-    """Three services and two agents."""
+    """Three services, a database and two agents."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: Server) -> None:
         self.folder = folder
+        self.database = database
         for name in ("airports", "carriers", "delays"):
             (folder / name).mkdir()
         topics = topic_configs([Topic(name="departures")], str(folder / "airports" / "data"))
@@ -117,7 +121,8 @@ class World:
         command = [sys.executable, "-m", "deathless.cli.main", "pipelines", "drive", f"{HERE / 'delays.py'}:build"]
         command += ["-f", str(self.folder / "delays" / "r0.json"), "--service", f"airports={self.airports.directory}"]
         with (self.folder / f"agent{len(self.agents)}.log").open("wb") as log:
-            self.agents.append(subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+            given = {**os.environ, "FACTS_DSN": self.database.dsn}
+            self.agents.append(subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=given))
 
     def _end(self) -> None:
         for agent in self.agents:
@@ -163,6 +168,9 @@ def break_something(world: World, client: PipelineClient, what: str) -> list[int
         world.delays.kill_primary()
     elif what == "carriers":
         world.carriers.kill_primary()
+    elif what == "database":
+        world.database.kill()
+        world.database.start()
     else:
         frozen = [agent.pid, *(pid for pid in processes_of(driver))]
         for pid in frozen:
@@ -191,9 +199,12 @@ def carriers_told(world: World, which: str) -> dict[str, int]:
 def test_each_row_reaches_its_handler_once_whatever_is_killed_or_frozen(tmp_path: Path) -> None:
     seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(1 << 32))
     print(f"{SEED_VARIABLE}={seed}")
-    world = World(tmp_path)
     frozen: list[int] = []
-    with world.running(agents=2), world.client() as client, Flights(world.airports) as flights:
+    with contextlib.ExitStack() as stack:
+        world = World(tmp_path, stack.enter_context(started()))
+        stack.enter_context(world.running(agents=2))
+        client = stack.enter_context(world.client())
+        flights = stack.enter_context(Flights(world.airports))
         flights.tell_more(100)
         wait_until(world, lambda: client.show("log").applied > 0, "first row")
         for what in random.Random(seed).sample(FAULTS, len(FAULTS)):
@@ -210,11 +221,14 @@ def test_each_row_reaches_its_handler_once_whatever_is_killed_or_frozen(tmp_path
         count = flights.finish()
         wait_until(world, lambda: client.show("log").applied + client.show("log").refusals == count, "rows")
         wait_until(world, lambda: client.show("alarms").applied == late_of(flights.told), "late rows")
+        wait_until(world, lambda: len(stored(world)) >= count, "rows of the table")
+        facts = stored(world)
         refused = [each.row.arguments["flight"] for each in client.refused("log", 0, 10_000)]
         seen, late = carriers_told(world, "seen"), carriers_told(world, "late")
     assert set(seen.values()) | set(late.values()) == {1}, "none twice"
     assert sorted([*seen, *refused]) == sorted(flights.told), "each once, and nothing else"
     assert sorted(late) == sorted(flight for flight in flights.told if not int(flight.partition(".")[2]) % 3)
+    assert sorted(facts) == sorted(flights.told), "each once in the table"
     assert sorted(refused) == sorted(flight for flight in flights.told if flight.endswith("13"))
 
 
@@ -226,6 +240,15 @@ def wait_for_more(world: World, client: PipelineClient, number: int, applied: in
         return view.applied > applied and view.tip is not None and view.tip.number >= number
 
     wait_until(world, done, f"batch of driver {number}")
+
+
+def stored(world: World) -> list[str]:
+    """Flights in the table, while the database answers."""
+    try:
+        with psycopg.connect(world.database.dsn, connect_timeout=5) as connection:
+            return [row[0] for row in connection.execute("SELECT flight FROM facts")]
+    except psycopg.Error:
+        return []
 
 
 def late_of(flights: list[str]) -> int:

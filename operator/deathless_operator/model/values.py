@@ -14,7 +14,7 @@ JsonObject: TypeAlias = "dict[str, Json]"
 
 def part(value: Json | Mapping[str, Json], *path: str | int) -> Json:
     """Give what lies at `path` of `value`; None where a step is missing."""
-    found: Json = dict(value) if isinstance(value, Mapping) else value
+    found: Json = dict(value) if not isinstance(value, dict) and isinstance(value, Mapping) else value
     for step in path:
         if isinstance(found, dict) and isinstance(step, str):
             found = found.get(step)

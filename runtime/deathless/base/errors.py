@@ -21,7 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged,
+    |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
@@ -31,13 +31,14 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of sinks, streams and topics in
-modules of their own beside it: all are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of pipelines, sinks, streams and
+topics in modules of their own beside it: all are here as well. Imports these.
 """
 
 from __future__ import annotations
 
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
+from deathless.base.error_tree.pipelines import SparkMissing
 from deathless.base.error_tree.sinks import (
     SinkColumnsChanged,
     SinkRowRefused,
@@ -88,6 +89,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SourceRecordsGone",
     "SourceTopicReplaced",
     "SourceUnavailable",
+    "SparkMissing",
     "StreamFenced",
     "StreamNotStopped",
     "TopicAnswerTorn",

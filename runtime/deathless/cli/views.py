@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import UnsetType
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from deathless.shell.operate.status import ReplicaView, ServiceView
 
+DRIVER_COLUMNS = ("driver", "role", "number", "process", "pages")
 COLUMNS = ("replica", "role", "state", "epoch", "lsn", "lag", "worker", "client", "http", "condition")
+DRIVER_STYLES = {"driver": "bold green", "warm": "blue", "dead": "bold red"}
 ROLE_STYLES = {"primary": "bold green", "checkpointer": "cyan", "standby": "blue"}
 STATE_STYLES = {"dead": "bold red", "stopped": "bold yellow", "stuck": "bold yellow", "unreachable": "bold red"}
 STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one that has ended
@@ -43,8 +47,27 @@ def replica_row(view: ReplicaView) -> tuple[object, ...]:
     )
 
 
+def driver_rows(view: ServiceView) -> list[tuple[object, ...]]:
+    """Give the cells of each driver of a pipeline, in the order of DRIVER_COLUMNS; none: it is no pipeline."""
+    drivers = [] if isinstance(view.drivers, UnsetType) else view.drivers
+    return [
+        (each.name, each.role, each.number or None, str(each.driver_pid or each.agent_pid or "-"), each.ui)
+        for each in drivers
+    ]
+
+
 def summary(view: ServiceView) -> str:
-    """Give the one line that says how a service is."""
+    """Give the one line that says how a service is, and where it is a pipeline who drives."""
+    if isinstance(view.drivers, UnsetType):
+        return _replicas(view)
+    drives = next(
+        (f"{each.name} drives, number {each.number}" for each in view.drivers if each.number), "nobody drives"
+    )
+    warm = sum(each.role == "warm" for each in view.drivers)
+    return f"{_replicas(view)}; {drives}, {warm} warm"
+
+
+def _replicas(view: ServiceView) -> str:
     up = sum(one.state == "running" for one in view.replicas)
     if not view.replicas:
         return f"{view.service}: no replica is announced in {view.directory}"
@@ -80,6 +103,23 @@ def handing_over(view: ServiceView, now: float) -> list[str]:
             how_long = f"it waits for {waited:.0f} s, at most {left:.0f} s more"
             lines.append(f"{one.replica}: hands over when {what} ended that must run at most once; {how_long}")
     return lines
+
+
+def live_drivers(view: ServiceView) -> list[Table]:
+    """Give the table of a pipeline's drivers in a live view; none: it is no pipeline."""
+    from rich.text import Text
+
+    from deathless.cli.output import new_table
+
+    rows = driver_rows(view)
+    if not rows:
+        return []
+    table = new_table(*DRIVER_COLUMNS)
+    for row in rows:
+        cells = [Text("-" if value in (None, "") else str(value)) for value in row]
+        cells[1].stylize(DRIVER_STYLES.get(str(row[1]), ""))
+        table.add_row(*cells)
+    return [table]
 
 
 def live_table(view: ServiceView) -> Table:

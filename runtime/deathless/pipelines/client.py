@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import msgspec
 
 from deathless.base.errors import HandlerFailed
+from deathless.base.shards import shard_of
 from deathless.base.tls import TlsConfig
 from deathless.pipelines.assignment import Assignment
 from deathless.pipelines.ledger import (
@@ -96,6 +97,10 @@ class PipelineClient:
             else:
                 return
 
+    def plan(self, query: str, batch: Batch) -> bool:
+        """Keep a batch that a store is about to get; False: it was decided before. Raises: as `commit`."""
+        return self._call("plan", query, bool, batch=batch)
+
     def commit(self, query: str, batch: Batch) -> bool:
         """Decide a batch; False: it was before. Raises: DriverDeposed, QueryStopped, PositionTaken; as above."""
         return self._call("commit", query, bool, batch=batch)
@@ -103,6 +108,14 @@ class PipelineClient:
     def stop(self, query: str, number: int, why: str) -> None:
         """Have a query take no batch until somebody resumes it. Raises: DriverDeposed; as above."""
         self._call("stop", query, None, number=number, why=why)
+
+    def adopted(self, query: str) -> None:
+        """Say that the store's count was made ours. Raises: as above."""
+        self._call("adopt", query, None, why="")
+
+    def incarnation(self, query: str) -> int:
+        """Give what tells the service, which has answered before, from any other and from a restored one."""
+        return self._client.read(lambda client: client.shard(shard_of(query.encode(), client.shards)).incarnation)
 
     def declare(self, number: int, queries: Sequence[str]) -> None:
         """Say which queries a driver runs. Raises: as `SyncClient.call`."""
@@ -162,6 +175,10 @@ class PipelineClient:
     def resume(self, query: str) -> None:
         """Let a stopped query go on. Raises: as above."""
         self._call("resume", query, None)
+
+    def adopt(self, query: str, why: str) -> None:
+        """Have a query whose rows go to a table go on from where it stands here. Raises: as above."""
+        self._call("adopt", query, None, why=why)
 
     def retry(self, query: str, ids: Sequence[int]) -> list[int]:
         """Send refused rows once more; gives those that were refused again. Raises: as above."""

@@ -1,9 +1,17 @@
 """What a pipeline knows of one query, and what it may do next: batches that are staged, decided and applied.
 
-    open      a driver makes itself known by its number; from now on no lower number is listened to
+    open      a driver makes itself known by its number; from now on no other number is listened to
     stage     rows of the batch that the driver is at, block by block; they count for nothing yet
     commit    one decision: the batch that goes from where the query stands to `end`, and which blocks are its rows
     apply     the rows of decided blocks reach the service they are for, in their order, each once
+
+Rows that go to a table, not to a service, are kept by the table's store (see spark.table), and nothing of them is here:
+
+    plan      the batch that the driver is about to store; the newest plan is kept
+    commit    as above, once the store has it; without blocks
+
+The store counts the batches that it has, in the transaction of their rows. It has as many as are decided here, or one
+more, the planned one; so a driver that goes on knows from which position, whatever its predecessor had told.
 
 A query's place is the position behind its last decided batch (see position), and a batch is decided only by who
 begins where the query stands: a compare-and-swap. So a driver that was replaced, or that goes on from an old copy of
@@ -70,6 +78,7 @@ class Batch(Struct):
     batch: int  # Spark's number of it
     query_id: str  # of the checkpoint that it was computed with
     offsets: str  # text of Spark's file offsets/<batch>
+    rows: int = 0  # that a table's store has; those of blocks are counted with them
 
 
 class Block(Struct):
@@ -96,6 +105,9 @@ class Query(Struct):
 
     number: int = 0  # highest that was opened
     tip: Tip | None = None
+    batches: int = 0  # decided ever
+    planned: Batch | None = None  # that a table's store may have, though it is not decided
+    adopt: str = ""  # why the store's count is to be made ours; empty: it is not
     attempt: int = 0  # of the batch that is staged; counts within one number
     staged: list[Block] = field(default_factory=list)  # of that attempt
     decided: list[Block] = field(default_factory=list)  # in the order in which they are applied
@@ -113,7 +125,7 @@ def open_query(query: Query, number: int) -> None:
 
     Raises: DriverDeposed.
     """
-    _check_number(query, number)
+    _check_not_below(query, number)
     if number > query.number:
         query.number = number
         query.attempt = 0
@@ -141,7 +153,6 @@ def stage_block(query: Query, number: int, attempt: int, block: str, rows: int, 
         raise CallRefused(
             f"a block holds 1 to {ROWS_MAX} rows and at most {BLOCK_BYTES_MAX} bytes, not {rows} and {len(data)}"
         )
-    query.number = max(number, query.number)
     name = _name(number, attempt, block)
     if attempt == query.attempt and name in query.blocks:
         return
@@ -158,21 +169,25 @@ def stage_block(query: Query, number: int, attempt: int, block: str, rows: int, 
     query.size += len(data)
 
 
+def plan_batch(query: Query, batch: Batch) -> bool:
+    """Keep a batch that a table's store is about to get; False: it was decided before.
+
+    Raises: DriverDeposed, QueryStopped, PositionTaken, CallRefused.
+    """
+    if not _follows(query, batch):
+        return False
+    query.planned = batch
+    return True
+
+
 def commit_batch(query: Query, batch: Batch, now_us: int) -> bool:
     """Decide a batch; False: it was decided before.
 
-    Raises: DriverDeposed, QueryStopped, PositionTaken, BlockMissing.
+    Raises: DriverDeposed, QueryStopped, PositionTaken, BlockMissing, CallRefused.
     """
-    _check_number(query, batch.number)
-    _check_running(query)
-    stands = query.tip.position if query.tip is not None else ""
-    if batch.end == stands:
+    if not _follows(query, batch):
         _drop_staged(query)
         return False
-    if batch.start != stands:
-        raise PositionTaken(
-            f"the batch begins at {batch.start or 'the beginning'}, and the query stands at {stands or 'the beginning'}"
-        )
     held = {block.id: block for block in query.staged} if batch.attempt == query.attempt else {}
     named = {_name(batch.number, batch.attempt, block): rows for block, rows in batch.blocks}
     for name, rows in named.items():
@@ -181,13 +196,15 @@ def commit_batch(query: Query, batch: Batch, now_us: int) -> bool:
     query.staged = [block for block in query.staged if block.id not in named]
     _drop_staged(query)
     query.decided += [held[name] for name in named]
-    total = sum(named.values())
+    query.planned = None
+    query.batches += 1
+    total = batch.rows + sum(named.values())
     query.tip = Tip(batch.end, batch.batch, batch.query_id, batch.offsets, batch.number, total, now_us)
     return True
 
 
 def stop_query(query: Query, number: int, why: str) -> None:
-    """Have a query take no batch until somebody resumes it. Raises: DriverDeposed."""
+    """Have a query take no batch until somebody resumes it. Raises: DriverDeposed, CallRefused."""
     _check_number(query, number)
     query.stopped = why[:WHY_MAX] or "stopped"
 
@@ -223,9 +240,32 @@ def _drop_staged(query: Query) -> None:
     query.staged = []
 
 
-def _check_number(query: Query, number: int) -> None:
+def _follows(query: Query, batch: Batch) -> bool:
+    """Say whether a batch begins where the query stands; False: it was decided before.
+
+    Raises: DriverDeposed, QueryStopped, PositionTaken, CallRefused.
+    """
+    _check_number(query, batch.number)
+    _check_running(query)
+    stands = query.tip.position if query.tip is not None else ""
+    if batch.end == stands:
+        return False
+    if batch.start != stands:
+        raise PositionTaken(
+            f"the batch begins at {batch.start or 'the beginning'}, and the query stands at {stands or 'the beginning'}"
+        )
+    return True
+
+
+def _check_not_below(query: Query, number: int) -> None:
     if number < query.number:
         raise DriverDeposed(f"driver {number} was replaced by driver {query.number}")
+
+
+def _check_number(query: Query, number: int) -> None:
+    _check_not_below(query, number)
+    if number > query.number:
+        raise CallRefused(f"driver {number} has not opened the query, whose driver is {query.number}")
 
 
 def _check_running(query: Query) -> None:

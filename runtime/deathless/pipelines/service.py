@@ -50,6 +50,9 @@ class Opened(Struct):
     tip: Tip | None
     attempt: int  # the driver counts on from here
     stopped: str
+    batches: int = 0  # decided ever
+    planned: Batch | None = None  # that a table's store may have, though it is not decided
+    adopt: str = ""  # why the store's count is to be made ours; empty: it is not
 
 
 class QueryView(Struct):
@@ -60,6 +63,7 @@ class QueryView(Struct):
     staged_blocks: int
     waiting_rows: int  # decided and not applied yet
     held_bytes: int
+    batches: int  # decided ever
     applied: int
     refused: int  # rows kept that were refused
     refusals: int  # ever
@@ -127,6 +131,13 @@ def suspend(held: Held, ctx: Context, suspended: bool) -> None:
     assignment.suspend(held.drivers, suspended=suspended)
 
 
+@pipeline.handler(shared=True)
+def newest_number(held: Held, ctx: Context) -> int:
+    """Give the number of the newest assignment."""
+    _only(ctx, drivers=True)
+    return held.drivers.number
+
+
 @pipeline.query
 def show_drivers(held: Held, ctx: QueryContext) -> DriversView:
     """Give who drives, and who could."""
@@ -141,11 +152,15 @@ def show_drivers(held: Held, ctx: QueryContext) -> DriversView:
 
 
 @pipeline.handler(name="open", shared=True)
-def open_(held: Held, ctx: Context, number: int) -> Opened:
+async def open_(held: Held, ctx: Context, number: int) -> Opened:
     """Make a driver known to a query; gives where the query stands."""
     _only(ctx)
+    if number > held.number:  # a number that was never given would shut out all drivers that follow
+        newest = await ctx.call(pipeline.name, DRIVERS, "newest_number", result=int)
+        if number > newest:
+            raise CallRefused(f"driver {number} was never assigned; the newest is {newest}")
     ledger.open_query(held, number)
-    return Opened(held.tip, held.attempt, held.stopped)
+    return Opened(held.tip, held.attempt, held.stopped, held.batches, held.planned, held.adopt)
 
 
 @pipeline.handler(shared=True)
@@ -156,6 +171,13 @@ def stage(held: Held, ctx: Context, number: int, attempt: int, block: str, rows:
     if found != rows:
         raise CallRefused(f"the block holds {found} rows, not {rows}")
     ledger.stage_block(held, number, attempt, block, rows, data)
+
+
+@pipeline.handler(shared=True)
+def plan(held: Held, ctx: Context, batch: Batch) -> bool:
+    """Keep a batch that a table's store is about to get; False: it was decided before."""
+    _only(ctx)
+    return ledger.plan_batch(held, batch)
 
 
 @pipeline.handler(shared=True)
@@ -233,6 +255,13 @@ def resume(held: Held, ctx: Context) -> None:
 
 
 @pipeline.handler(shared=True)
+def adopt(held: Held, ctx: Context, why: str) -> None:
+    """Have the query go on from where it stands here, whatever the table's store has counted; empty: it was done."""
+    _only(ctx)
+    held.adopt = why[: ledger.WHY_MAX]
+
+
+@pipeline.handler(shared=True)
 def drop_refused(held: Held, ctx: Context, ids: list[int]) -> int:
     """Let go of rows that were refused; gives how many there were."""
     _only(ctx)
@@ -271,6 +300,7 @@ def show(held: Held, ctx: QueryContext) -> QueryView:
         staged_blocks=len(held.staged),
         waiting_rows=sum(block.rows for block in held.decided) - held.at,
         held_bytes=held.size,
+        batches=held.batches,
         applied=held.applied,
         refused=len(held.refused),
         refusals=held.refusals,

@@ -23,7 +23,6 @@ import socket
 import sys
 import time
 from collections.abc import Coroutine
-from importlib import import_module
 from typing import Final, assert_never, cast
 
 import msgspec
@@ -60,6 +59,7 @@ from deathless.sinks.machine import (
 )
 from deathless.sinks.port import BlockRefused, Claim, Key, Store
 from deathless.sinks.rows import TopicRows, source_of
+from deathless.sinks.stores import make_store
 from deathless.topics.source import TopicSource
 
 _LOG: Final = logging.getLogger("deathless.sinks")
@@ -67,20 +67,6 @@ LOOK_S: Final = 0.5
 STATUS_S: Final = 1.0
 KEEP_S: Final = 10.0  # a status that does not change is written again after this, so that its time says it is fresh
 PRIMARY: Final = "primary"
-STORES: Final = {"postgresql": "deathless.sinks.postgresql:store"}
-"""What makes stores, by `options.store` of a manifest: `module:function`."""
-
-
-def make_store(sink: SinkConfig) -> Store:
-    """Make a store that is not open. Raises: InvalidConfig naming sink and field."""
-    found = STORES.get(sink.store)
-    if found is None:
-        raise InvalidConfig(
-            f"sink {sink.name}: there is no store {sink.store!r}", remedy=f"stores: {', '.join(STORES)}"
-        )
-    module, _, name = found.partition(":")
-    made: Store = getattr(import_module(module), name)(sink)
-    return made
 
 
 class Counts:

@@ -32,6 +32,7 @@ from typing import Final, Self
 
 from deathless.base.backoff import pause_after
 from deathless.base.errors import DeathlessError
+from deathless.base.pipelines.agents import AgentStatus, Role
 from deathless.pipelines.assignment import Assignment
 from deathless.pipelines.client import PipelineClient
 from deathless.spark.line import Ended, Fact, Line, Order
@@ -57,6 +58,7 @@ class DriverProcess:
         self.warm = False
         self.number = 0  # under which it drives
         self.decided = 0  # batches
+        self.ui = ""  # address of Spark's pages, once they are there
         with theirs:
             self._process = subprocess.Popen(
                 [*command, "--control", str(theirs.fileno()), "--folder", self._folder],
@@ -85,6 +87,7 @@ class DriverProcess:
         for fact in facts:
             self.warm = self.warm or fact.warm
             self.decided += fact.decided
+            self.ui = fact.ui or self.ui
         return True
 
     def kill(self) -> None:
@@ -130,8 +133,28 @@ class Agent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self) -> None:
-        """Work until SIGTERM or SIGINT."""
+    @property
+    def status(self) -> AgentStatus:
+        """What people are shown of it."""
+        driver = self._driver
+        if driver is None:
+            return AgentStatus(pid=os.getpid(), agent=self.name, role="starting")
+        role: Role = "driver" if driver.number else "warm" if driver.warm else "starting"
+        return AgentStatus(
+            pid=os.getpid(),
+            agent=self.name,
+            role=role,
+            number=driver.number,
+            driver_pid=driver.pid,
+            ui=driver.ui,
+        )
+
+    def run(self, each_step: Callable[[], object] = lambda: None) -> None:
+        """Work until SIGTERM or SIGINT.
+
+        Args:
+            each_step: called after each one.
+        """
         ending = False
 
         def end(_number: int, _frame: FrameType | None) -> None:
@@ -142,6 +165,7 @@ class Agent:
         signal.signal(signal.SIGINT, end)
         while not ending:
             self.step(REPORT_S)
+            each_step()
 
     def step(self, wait_s: float) -> None:
         """Look at the driver for so long, then report, and wait for the answer for as long."""

@@ -1,7 +1,7 @@
 """The process of a Spark driver: it starts Spark, warms it up, and runs the queries once its agent says so.
 
     agent --(socket pair)--> Order   drive under this number
-    agent <--(socket pair)-- Fact    ready to drive; so many batches were decided
+    agent <--(socket pair)-- Fact    ready to drive; so many batches were decided; where Spark's pages are
 
 A session that was only started takes seconds for its first batch: code is generated, classes are loaded and Python
 workers start one after the other. So a driver that waits runs its queries on the last rows that there are, and throws
@@ -41,8 +41,9 @@ from deathless.spark import session
 from deathless.spark.holds import Holds
 from deathless.spark.line import Ended, Fact, Line, Order
 from deathless.spark.queries import Query, check
-from deathless.spark.sink import ServiceSink
+from deathless.spark.sink import QuerySink, ServiceSink
 from deathless.spark.source import Deathless, Recent
+from deathless.spark.table import TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +93,7 @@ class Run:
     def __init__(self, query: Query, client: PipelineClient, number: int, folder: Path, holds: Holds) -> None:
         self.query = query
         self.failures = 0
-        self.sink: ServiceSink | None = None
+        self.sink: QuerySink | None = None
         self.running: StreamingQuery | None = None
         self.again_at = 0.0
         self._client = client
@@ -105,9 +106,10 @@ class Run:
         """Start it from where it stands, unless it is stopped. Raises: DriverDeposed; what Spark raises."""
         self._runs += 1
         folder = self._folder / f"{self.query.name}.{self._runs}"
-        self.sink = ServiceSink(self.query, self._client, self._number, folder, self._holds.keep)
-        if self.sink.open().stopped:
-            shutil.rmtree(folder)
+        kind = TableSink if self.query.table is not None else ServiceSink
+        self.sink = kind(self.query, self._client, self._number, folder, self._holds.keep)
+        if self.sink.open():
+            self.sink.close()
             self.running = None
             self.again_at = time.monotonic() + STOPPED_LOOK_S
             return
@@ -133,7 +135,7 @@ class Run:
                 raise
             except Exception as error:  # noqa: BLE001  whatever it is, the other queries go on
                 assert self.sink is not None
-                shutil.rmtree(self.sink.folder, ignore_errors=True)
+                self.sink.close()
                 self._failed(error, now)
         return decided
 
@@ -141,7 +143,7 @@ class Run:
         assert self.running is not None
         assert self.sink is not None
         error = self.sink.error or self.running.exception() or RuntimeError("the query ended")
-        shutil.rmtree(self.sink.folder, ignore_errors=True)
+        self.sink.close()
         self.running = None
         if isinstance(error, DriverDeposed):
             raise error
@@ -289,6 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     folder = Path(given.folder)
     build: Any = load_attribute(given.module)  # before Spark starts, whose workers import from the same folders
     spark = session.start(pipeline, session.read_conf(given.conf), folder / "home")
+    if pages := spark.sparkContext.uiWebUrl:
+        control.tell(Fact(ui=pages))
     driver = Driver(spark, build, control, given.trigger, folder)
     number, queries = driver.wait()
     with PipelineClient.of(found) as client:

@@ -32,6 +32,7 @@ class Fact(msgspec.Struct, frozen=True):
 
     warm: bool = False  # it is ready to drive
     decided: int = 0  # so many batches were decided
+    ui: str = ""  # address of Spark's pages
 
 
 class Ended(Exception):

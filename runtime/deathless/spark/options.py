@@ -4,7 +4,8 @@
     topic               name of the topic
     folder              the service's directory, which driver and executors see
     url                 instead of `folder`: HTTP ports of its replicas, divided by commas
-    service             instead of both: a service that SERVICES names, as the agent of a pipeline does
+    service             instead of both: a service that SERVICES names or that stands in BESIDE, as the agent of a
+                        pipeline says
     tokenFile           file with the token to show at `url` (default: the one that TOKEN_FILE names)
     caFile              file with the authorities that are trusted at `url`
     startingPositions   `earliest` (default) or `latest`: where a new stream begins
@@ -35,6 +36,8 @@ from deathless.topics.source import TopicSource, hold_name, parse_source, topic_
 
 SERVICES: Final = "DEATHLESS_SERVICES"
 """Environment variable: JSON, from the name of a service to its directory, or to the URL of its HTTP port."""
+BESIDE: Final = "DEATHLESS_SERVICES_FOLDER"
+"""Environment variable: folder in which the directories of services stand, each under the service's name."""
 TOKEN_FILE: Final = "DEATHLESS_CALLER_TOKEN_FILE"  # noqa: S105  the name of a variable, which names a file
 """Environment variable: file with the token that is shown to HTTP ports."""
 
@@ -139,17 +142,30 @@ def _shards(topic: str, place: str, token_file: str, ca_file: str) -> int:
     return max(shards) + 1
 
 
-def offer_services(services: Mapping[str, str]) -> None:
-    """Have processes that this one starts know services by name."""
+def offer_services(services: Mapping[str, str], beside: str = "") -> None:
+    """Have processes that this one starts know services by name.
+
+    Args:
+        services: from the name to the directory, or to URLs divided by commas.
+        beside: folder whose services are known too, whenever they come to stand there; empty: none.
+    """
     os.environ[SERVICES] = msgspec.json.encode(dict(services)).decode()
+    os.environ[BESIDE] = beside
 
 
 def known_services() -> dict[str, str]:
     """Give the directories, or URLs, of services that are known by name. Raises: InvalidArgument."""
     try:
-        return read_json(os.environ.get(SERVICES, "").encode() or b"{}", dict[str, str])
+        named = read_json(os.environ.get(SERVICES, "").encode() or b"{}", dict[str, str])
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"{SERVICES} holds no services: {error}", remedy='write {"name": "folder"}') from None
+    return {**services_in(os.environ.get(BESIDE, "")), **named}
+
+
+def services_in(folder: str) -> dict[str, str]:
+    """Give the directories of the services that stand in a folder, by name; an empty one has none."""
+    found = Path(folder).glob("*/service.json") if folder else ()
+    return {path.parent.name: str(path.parent) for path in found}
 
 
 def _rows(options: Mapping[str, str]) -> int:

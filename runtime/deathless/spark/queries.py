@@ -6,7 +6,9 @@
         return [query("alarms", late).to_service("carriers", "late")]
 
 A row goes to a handler as a call: the column `key` says whose it is, and every other column is the argument of its
-name.
+name. Or it is stored in a table, which has a column for each of the row's:
+
+        query("facts", rows.select("carrier", "minutes")).to_table("facts", dsn_file="/etc/facts.dsn")
 
 Guarantees: what is built here is checked here. Does not: start anything (see driver). Imports the pipelines' names.
 """
@@ -15,17 +17,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deathless.base.errors import InvalidArgument
 from deathless.codec.peer_messages import is_service_name
 from deathless.pipelines.rows import POLICIES, Policy
+from deathless.sinks.stores import STORES
+from deathless.spark.row_schema import row_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEY: Final = "key"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_TABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}")
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _STATEFUL: Final = (
     "Aggregate",
     "Deduplicate",
@@ -42,6 +49,18 @@ _STATEFUL: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table that keeps the rows of a query."""
+
+    name: str  # or schema.name
+    store: str
+    dsn: str
+    dsn_file: str  # absolute
+    schema: str  # of our own tables beside it
+    create: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One query of a pipeline, and where its rows go."""
 
@@ -50,6 +69,7 @@ class Query:
     service: str = ""
     method: str = ""
     on_refusal: Policy = "stop"
+    table: Table | None = None  # None: the rows go to a service
 
     def to_service(self, service: str, method: str, *, on_refusal: Policy = "stop") -> Query:
         """Have each row be a call of a handler, exactly once.
@@ -68,7 +88,41 @@ class Query:
             raise InvalidArgument(f"query {self.name}: {method!r} names no handler")
         if on_refusal not in POLICIES:
             raise InvalidArgument(f"query {self.name}: on_refusal is one of {', '.join(POLICIES)}, not {on_refusal!r}")
-        return replace(self, service=service, method=method, on_refusal=on_refusal)
+        return replace(self, service=service, method=method, on_refusal=on_refusal, table=None)
+
+    def to_table(
+        self,
+        table: str,
+        *,
+        dsn: str = "",
+        dsn_file: str = "",
+        store: str = "postgresql",
+        schema: str = "deathless",
+        create: bool = False,
+    ) -> Query:
+        """Have each row stored in a table, exactly once: rows of a batch in one transaction, with the count of batches.
+
+        Args:
+            table: its name, or schema.table; it has a column for each of the rows', by name.
+            dsn: where the store is, without a password: a connection string of libpq.
+            dsn_file: file with that string, which may hold a password.
+            store: what keeps the table: `postgresql`.
+            schema: of the store's table deathless_sinks, which counts the batches.
+            create: make the table if it is missing.
+
+        Raises: InvalidArgument.
+        """
+        if store not in STORES:
+            raise InvalidArgument(f"query {self.name}: a table's store is one of {', '.join(STORES)}, not {store!r}")
+        if not _TABLE.fullmatch(table):
+            raise InvalidArgument(f"query {self.name}: {table!r} names no table; write NAME or SCHEMA.NAME")
+        if bool(dsn) == bool(dsn_file):
+            raise InvalidArgument(f"query {self.name}: to_table takes dsn or dsn_file, one of them")
+        if not _SCHEMA.fullmatch(schema):
+            raise InvalidArgument(f"query {self.name}: {schema!r} names no schema of lower-case letters")
+        file = str(Path(dsn_file).absolute()) if dsn_file else ""
+        kept = Table(name=table, store=store, dsn=dsn, dsn_file=file, schema=schema, create=create)
+        return replace(self, service="", method="", table=kept)
 
 
 def query(name: str, frame: DataFrame) -> Query:
@@ -101,9 +155,14 @@ def check(found: object) -> list[Query]:
             raise InvalidArgument(f"the build function gives a list of queries, and {each!r:.100} is none")
         queries.append(each)
     for each in queries:
-        if not each.service:
-            raise InvalidArgument(f"query {each.name} goes nowhere", remedy="say where: query(...).to_service(...)")
-        if KEY not in each.frame.columns:
+        if each.table is not None:
+            row_schema(each.name, each.frame.schema)  # raises for a column that no table can have
+        elif not each.service:
+            raise InvalidArgument(
+                f"query {each.name} goes nowhere",
+                remedy="say where: query(...).to_service(...), or query(...).to_table(...)",
+            )
+        elif KEY not in each.frame.columns:
             raise InvalidArgument(
                 f"query {each.name} has no column {KEY!r}, which says whose row each is; it has "
                 + ", ".join(each.frame.columns),

@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deathless.base.errors import InvalidArgument, InvalidConfig
+from deathless.base.errors import InvalidArgument, InvalidConfig, SparkMissing
+from deathless.base.pipelines.conf import FIXED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +34,8 @@ DEFAULTS: Final = {
 }
 """What a driver has unless its user says otherwise."""
 
-OURS: Final = {
-    # Over TCP each batch waits for Python's workers, and the other manager forks processes for each file.
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # A batch that was computed twice at once is harmless to services, and costs twice.
-    "spark.speculation": "false",
-}
+OURS: Final = FIXED
+"""What exactly-once and speed need."""
 
 
 def configuration(user: Mapping[str, str]) -> dict[str, str]:
@@ -75,13 +69,13 @@ def java_version() -> int:
 
 
 def check() -> None:
-    """See that PySpark and a Java for it are there. Raises: InvalidConfig."""
+    """See that PySpark and a Java for it are there. Raises: SparkMissing."""
     if find_spec("pyspark") is None:
-        raise InvalidConfig("pipelines need PySpark, which is not installed", remedy="pip install deathless[spark]")
+        raise SparkMissing("pipelines need PySpark, which is not installed", remedy="pip install deathless[spark]")
     version = java_version()
     if version < JAVA_MIN:
         found = f"there is Java {version}" if version else "there is no Java"
-        raise InvalidConfig(
+        raise SparkMissing(
             f"Spark needs Java {JAVA_MIN} or newer, and {found}", remedy="install one, or set JAVA_HOME to it"
         )
 
@@ -94,7 +88,7 @@ def start(name: str, user: Mapping[str, str], home: Path) -> SparkSession:
         user: the user's configuration.
         home: a folder that is not there yet, for `_make_home`.
 
-    Raises: InvalidConfig where Spark or Java is missing, or does not start; InvalidArgument; OSError.
+    Raises: SparkMissing; InvalidConfig where Spark does not start; InvalidArgument; OSError.
     """
     conf = configuration(user)
     check()

@@ -1,8 +1,9 @@
-"""Where a batch of a query goes: its rows are staged with the pipeline, then the batch is decided.
+"""Where a batch of a query goes, and the sink of queries whose rows go to a service (`table` has the other).
 
 Spark calls `on_batch` with each micro-batch, in the driver's own process. Rows come as Arrow, so their number in memory
-is that of one batch, which the source bounds (`maxRowsPerBatch`). The rows count once the service of the pipeline has
-decided the batch, which begins where the query stands; who computes the same batch again is told that it is decided.
+is that of one batch, which the source bounds (`maxRowsPerBatch`). Rows for a service are staged with the pipeline, and
+count once its service has decided the batch, which begins where the query stands; who computes the same batch again is
+told that it is decided.
 
 Guarantees: a batch is decided whole, once, in the order of its rows. Does not: retry a batch (the driver starts the
 query again, from where it stands). Imports the pipelines' names.
@@ -10,6 +11,8 @@ query again, from where it stands). Imports the pipelines' names.
 
 from __future__ import annotations
 
+import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +21,7 @@ from deathless.base.errors import InvalidArgument
 from deathless.pipelines.ledger import Batch, Tip
 from deathless.pipelines.rows import Row, blocks_of
 from deathless.pipelines.service import Opened
-from deathless.spark.checkpoint import lay, read_batch
+from deathless.spark.checkpoint import BatchFiles, lay, read_batch
 from deathless.spark.queries import KEY, Query
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
 class Ledger(Protocol):
     """What a sink needs of a pipeline's service; `PipelineClient` is one."""
 
+    @property
+    def name(self) -> str:
+        """Of the pipeline."""
+        ...
+
     def open(self, query: str, number: int) -> Opened:
         """Make a driver known to a query."""
         ...
@@ -38,20 +46,32 @@ class Ledger(Protocol):
         """Keep a block."""
         ...
 
+    def plan(self, query: str, batch: Batch) -> bool:
+        """Keep a batch that a table's store is about to get."""
+        ...
+
     def commit(self, query: str, batch: Batch) -> bool:
         """Decide a batch."""
         ...
 
+    def adopted(self, query: str) -> None:
+        """Say that the store's count was made the query's."""
+        ...
 
-class ServiceSink:
+    def incarnation(self, query: str) -> int:
+        """Tell the service from any other, and from a restored one."""
+        ...
+
+
+class QuerySink(ABC):
     """Decides the batches of one run of a query.
 
     Args:
-        query: whose rows go to a service.
+        query: whose rows they are.
         ledger: the pipeline's service.
         number: of the driver's assignment.
         folder: for the checkpoint; it must not be there yet.
-        before_stage: told (query, start, end) of each batch before anything of it is staged: its name and texts of
+        before_rows: told (query, start, end) of each batch before anything is done with its rows: its name and texts of
             offsets, the first one empty where the query begins.
     """
 
@@ -61,42 +81,65 @@ class ServiceSink:
         ledger: Ledger,
         number: int,
         folder: Path,
-        before_stage: Callable[[str, str, str], object] = lambda _query, _start, _end: None,
+        before_rows: Callable[[str, str, str], object] = lambda _query, _start, _end: None,
     ) -> None:
         self.query = query
         self.number = number
         self.folder = folder
         self.decided = 0  # batches
         self.error: Exception | None = None  # what the last batch ended with
+        self._before_rows = before_rows
         self._ledger = ledger
-        self._before_stage = before_stage
         self._tip: Tip | None = None
-        self._attempt = 0
         self._query_id = ""
 
-    def open(self) -> Opened:
-        """Make the driver known, and lay the checkpoint from where the query stands.
+    def open(self) -> str:
+        """Make the driver known, and lay the checkpoint from where the query stands; gives why it is stopped.
 
-        Raises: DriverDeposed; as `SyncClient.call`; OSError.
+        Raises: DriverDeposed; as `SyncClient.call`; OSError; what a store raises.
         """
-        opened = self._ledger.open(self.query.name, self.number)
-        self._tip, self._attempt = opened.tip, opened.attempt
+        opened = self._open()
+        self._tip = opened.tip
         self._query_id = lay(self.folder, opened.tip)
-        return opened
+        return opened.stopped
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
         """Stage the rows of a batch, and decide it. Raises: what went wrong, which `error` holds too."""
         self.error = None
         try:
-            self._decide(frame, batch)
+            files = read_batch(self.folder, batch, self._tip)
+            before = self.folder / "offsets" / str(batch - 1)
+            self._before_rows(self.query.name, before.read_text(encoding="utf-8") if files.start else "", files.offsets)
+            self._decide(frame, batch, files)
         except Exception as error:
             self.error = error
             raise
+        self.decided += 1
 
-    def _decide(self, frame: DataFrame, batch: int) -> None:
-        files = read_batch(self.folder, batch, self._tip)
-        before = self.folder / "offsets" / str(batch - 1)
-        self._before_stage(self.query.name, before.read_text(encoding="utf-8") if files.start else "", files.offsets)
+    def close(self) -> None:
+        """Let go of what the run holds, and of its checkpoint."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @abstractmethod
+    def _open(self) -> Opened:
+        """Make the driver known; gives where the query stands."""
+
+    @abstractmethod
+    def _decide(self, frame: DataFrame, batch: int, files: BatchFiles) -> None:
+        """Have the rows of a batch where they go, and the batch decided."""
+
+
+class ServiceSink(QuerySink):
+    """The sink of a query whose rows go to a service."""
+
+    _attempt = 0
+
+    def _open(self) -> Opened:
+        opened = self._ledger.open(self.query.name, self.number)
+        self._attempt = opened.attempt
+        return opened
+
+    def _decide(self, frame: DataFrame, batch: int, files: BatchFiles) -> None:
         self._attempt += 1
         query, blocks = self.query, []
         rows = rows_of(query, frame)
@@ -106,7 +149,6 @@ class ServiceSink:
             blocks.append((name, count))
         wanted = Batch(self.number, self._attempt, files.start, files.end, blocks, batch, self._query_id, files.offsets)
         self._ledger.commit(query.name, wanted)
-        self.decided += 1
 
 
 def rows_of(query: Query, frame: DataFrame) -> Iterator[Row]:

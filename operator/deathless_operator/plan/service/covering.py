@@ -58,6 +58,8 @@ def difference(live: Json, wanted: Json, at: str = "", *, exact: str | None = No
     if isinstance(wanted, str):  # most values are texts
         return None if live == wanted or (live is None and not wanted) else at
     if isinstance(wanted, dict):
+        if live == wanted:  # so it is nearly always, and then nothing has to be looked at one by one
+            return None
         # An empty object and none are the same to the API server, but for selectors, where none is another selector.
         seen = live if isinstance(live, dict) else {} if live is None else None
         closed = exact is not None and (at == exact or at.startswith(f"{exact}."))

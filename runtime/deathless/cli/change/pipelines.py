@@ -38,11 +38,8 @@ def pipelines() -> None:
     """
 
 
-def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
-    """Give places of services by name: those named, else all beside the pipeline's own.
-
-    Raises: InvalidArgument.
-    """
+def _services(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Give places of services by name. Raises: InvalidArgument."""
     found = {}
     for text in pairs:
         name, equals, folder = text.partition("=")
@@ -50,8 +47,7 @@ def _services(pairs: tuple[str, ...], directory: str) -> dict[str, str]:
         if not equals or not (remote or Path(folder).is_dir()):
             raise InvalidArgument(f"--service takes NAME=FOLDER of a service's directory, or NAME=URL, not {text!r}")
         found[name] = folder if remote else str(Path(folder).absolute())
-    beside = {each.name: str(each) for each in Path(directory).parent.iterdir() if (each / "service.json").exists()}
-    return found or beside
+    return found
 
 
 @pipelines.command("drive")
@@ -96,7 +92,8 @@ def drive(
 
     configuration(read_conf(conf))
     check()
-    offer_services(_services(services, found.config.service_directory))
+    named = _services(services)
+    offer_services(named, "" if named else str(Path(found.config.service_directory).parent))
     path, _, function = module.rpartition(":")
     if not path:
         raise InvalidArgument(f"{module!r} names no function; write path/to/file.py:function or module:function")
@@ -153,6 +150,7 @@ def _print_query(view: QueryView) -> None:
         "state": view.stopped or "runs",
         "driver": view.number,
         "batch": view.tip.batch if view.tip else "none",
+        "batches": f"{view.batches} decided",
         "decided": show_time(view.tip.time_us) if view.tip else "",
         "position": view.tip.position if view.tip else "",
         "rows applied": view.applied,
@@ -238,6 +236,25 @@ def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> i
         else:
             client.suspend(suspended=False)
     _said(f"{query or 'the pipeline'} goes on", as_json=as_json)
+    return 0
+
+
+@pipelines.command("adopt")
+@query_argument
+@click.option("--why", required=True, help="Why; it is kept with the decision, in the table's store.")
+@service_options
+@json_option
+def adopt(query: str, why: str, manifest: str, directory: str, as_json: bool) -> int:
+    """Have QUERY, whose rows go to a table, go on from where it stands here.
+
+    For a table that was restored from a backup, whose columns have changed, or that a former pipeline of the same name
+    has filled. What the table has or lacks by then stays so. A query that is stopped has to be resumed as well.
+    """
+    if not why.strip():
+        raise click.UsageError("--why is empty: whoever looks at the table later wants to know")
+    with _client(target(manifest, directory, every=True)) as client:
+        client.adopt(query, why)
+    _said(f"{query} goes on from here as soon as its driver opens the table", as_json=as_json)
     return 0
 
 

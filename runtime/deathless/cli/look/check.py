@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from deathless.base.errors import DeathlessError
 from deathless.cli.options import json_option
 from deathless.cli.output import count, print_json, progress
 
 if TYPE_CHECKING:
+    from deathless.shell.operate.manifest_file import LoadedManifest
     from deathless.shell.service_code.check.run import Report
 
 EXIT_FOUND = 1
@@ -51,7 +53,8 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
 
     Checks the code for forbidden things (clock, random, threads, sockets, set order, ...), then runs generated calls
     in processes with different hash seeds, locales, time zones, stack depths and clocks. The exit code is 1 if
-    something was found, and 3 if nothing was found but something took too long to decide.
+    something was found, and 3 if nothing was found but something took too long to decide. Of a pipeline, what is
+    checked is its service, and whether Spark is here.
 
     \b
     deathless check examples/bank/service.py:bank
@@ -61,16 +64,19 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
     from deathless.shell.service_code.check.run import check_service
 
     folder, least = ".", ""
+    notes: list[str] = []
     if module is None:
         from deathless.shell.operate.manifest_file import read_manifest
 
         loaded = read_manifest(manifest)
         module, folder = loaded.module, str(loaded.folder)
         least = loaded.least_volume
+        notes = _of_pipeline(loaded)
     patience = Patience(call_seconds, seconds)
     report = check_service(module, folder=folder, run=not no_run, patience=patience, told=progress())
     if least:
         report = msgspec.structs.replace(report, notes=[*report.notes, f"the log's volume must have {least} at least"])
+    report = msgspec.structs.replace(report, notes=[*report.notes, *notes])
     if as_json:
         print_json(
             {
@@ -87,6 +93,19 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
     if not report.clean:
         return EXIT_FOUND
     return EXIT_UNDECIDED if report.undecided else 0
+
+
+def _of_pipeline(loaded: LoadedManifest) -> list[str]:
+    """Give what is to be known of a pipeline: its service's code is ours, and its drivers need Spark."""
+    if loaded.pipeline is None:
+        return []
+    from deathless.spark.session import check as check_spark
+
+    try:
+        check_spark()
+    except DeathlessError as error:
+        return [f"no driver can run here: {error}"]
+    return []
 
 
 def _show(report: Report, *, ran: bool) -> None:

@@ -200,7 +200,7 @@ def _key(config: ReplicaConfig, sink: SinkConfig, source: TopicSource) -> Key:
 
 
 async def _look(sink: SinkConfig, key: Key) -> tuple[Tip | None, Sequence[Decision]]:
-    from deathless.sinks.host import make_store
+    from deathless.sinks.stores import make_store
 
     store = make_store(sink)
     return await store.tip(key), await store.decisions(key)
@@ -210,9 +210,9 @@ async def _skip(
     sink: SinkConfig, key: Key, source: TopicSource, position: int | None, end: int | None, reason: str
 ) -> tuple[int, int]:
     """Give up rows; gives the positions from where and up to where. Raises: SinkTipMismatch, SinkUnavailable."""
-    from deathless.sinks.host import make_store
     from deathless.sinks.machine import begin_at
     from deathless.sinks.rows import TopicRows
+    from deathless.sinks.stores import make_store
 
     store = make_store(sink)
     tip = await store.tip(key)
@@ -234,7 +234,7 @@ async def _skip(
 
 
 async def _adopt(sink: SinkConfig, key: Key, source: TopicSource, reason: str) -> Tip:
-    from deathless.sinks.host import make_store
+    from deathless.sinks.stores import make_store
 
     return await make_store(sink).adopt(key, source.incarnation, reason)
 

@@ -10,7 +10,17 @@ import click
 
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import console, is_terminal, print_json, print_json_line, print_table
-from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
+from deathless.cli.views import (
+    COLUMNS,
+    DRIVER_COLUMNS,
+    driver_rows,
+    handing_over,
+    live_drivers,
+    live_table,
+    replica_row,
+    summary,
+    unreached,
+)
 
 if TYPE_CHECKING:
     from deathless.shell.operate.status import ServiceView
@@ -35,7 +45,8 @@ def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: 
     """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
 
     Below the replicas it shows what a primary waits for before it hands over, and which other services and drivers the
-    primary can't reach, since when and why.
+    primary can't reach, since when and why. Of a pipeline it shows the drivers on this machine: who drives, under which
+    number, and where Spark's pages are.
 
     \b
     deathless status
@@ -62,6 +73,9 @@ def show(view: ServiceView) -> None:
     if view.replicas:
         print()
         print_table(COLUMNS, [replica_row(one) for one in view.replicas])
+    if drivers := driver_rows(view):
+        print()
+        print_table(DRIVER_COLUMNS, drivers)
     for line in [*handing_over(view, time.time()), *unreached(view)]:
         print(line)
 
@@ -86,5 +100,6 @@ async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
             view = await look_at_all(found.parts, with_peers=True)
             told = [*handing_over(view, time.time()), *unreached(view)]
             below = [Text(line, style="bold yellow") for line in told]
-            live.update(Group(Text(summary(view)), Text(), live_table(view), *below), refresh=True)
+            tables = [live_table(view), *live_drivers(view)]
+            live.update(Group(Text(summary(view)), Text(), *tables, *below), refresh=True)
             await asyncio.sleep(interval)

@@ -19,8 +19,8 @@ import click
 
 from deathless.base.errors import DeathlessError, Internal, InvalidArgument, PeerUnreachable, VolumeTooSmall
 from deathless.cli.options import json_option, named_shard, service_options, target
-from deathless.cli.output import console, is_terminal, json_of, print_json_line
-from deathless.cli.views import live_table, summary
+from deathless.cli.output import console, count, is_terminal, json_of, print_json_line
+from deathless.cli.views import live_drivers, live_table, summary
 
 if TYPE_CHECKING:
     from deathless.shell.operate.manifest_file import LoadedManifest
@@ -91,6 +91,9 @@ def up(
     returns when a primary serves and the HTTP ports listen. The state is in .deathless/NAME beside the manifest, or
     where spec.logStorage.path says, and logs are in replicas/ID/replica.log there.
 
+    The MANIFEST of a pipeline (kind SparkPipeline) runs its drivers, too, beside the replicas of its service. They need
+    Java 17 and `pip install deathless[spark]`, and their logs are in agents/ID/agent.log there.
+
     The service's source files are copied there as well, and all processes run from the copy: a file that is edited
     while they run changes nothing until they are stopped. Other code than that which wrote the log is refused.
 
@@ -104,6 +107,7 @@ def up(
     suspended = loaded.manifest.spec.suspend
     if not suspended:
         check_drivers(loaded)
+        check_pipeline(loaded)
     if not (suspended or detach):
         wait_for_no_reader(as_json=as_json)
     voice = Voice(level, live=is_terminal() and not (plain or as_json or detach), as_json=as_json)
@@ -161,7 +165,7 @@ def check_drivers(loaded: LoadedManifest) -> None:
         for driver in loaded.replica_configs()[0].drivers:
             make_sink(driver)
     if loaded.manifest.spec.sinks:
-        from deathless.sinks.host import make_store
+        from deathless.sinks.stores import make_store
 
         for sink in loaded.replica_configs()[0].sinks:
             make_store(sink)
@@ -170,6 +174,14 @@ def check_drivers(loaded: LoadedManifest) -> None:
 
         for source in loaded.replica_configs()[0].sources:
             make_reader(source)
+
+
+def check_pipeline(loaded: LoadedManifest) -> None:
+    """A machine on which no driver of Spark could run is told before anything runs. Raises: SparkMissing."""
+    if loaded.pipeline is not None:
+        from deathless.spark.session import check
+
+        check()
 
 
 async def run_set(
@@ -204,7 +216,7 @@ async def run_set(
             voice.say("note", "they run already: Ctrl-C leaves them running, `deathless down` stops them")
 
     configs = loaded.replica_configs()
-    runner = Runner(configs, tell=tell, environment=environment)
+    runner = Runner(configs, tell=tell, environment=environment, agents=loaded.agent_configs())
     runner.open()
     try:
         chosen = await asyncio.to_thread(choose_code, configs, environment, kept=kept_code)
@@ -215,8 +227,9 @@ async def run_set(
     for note in chosen.notes:
         voice.say("note", note)
     shards = f" of {len(runner.parts)} shards" if len(runner.parts) > 1 else ""
-    voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas{shards} in {runner.directory}")
-    tails = {name: LogTail(replica.folder / "replica.log") for name, replica in runner.replicas.items()}
+    drivers = f" and {count(len(runner.agents), 'driver')}" if runner.agents else ""
+    voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas{shards}{drivers} in {runner.directory}")
+    tails = {name: LogTail(each.log) for name, each in (*runner.replicas.items(), *runner.agents.items())}
     shown = asyncio.create_task(_show(runner, voice, tails))
     work = asyncio.create_task(run_until_stopped(runner) if detach_s is None else _detach(runner, voice, detach_s))
     other = [asyncio.create_task(beside())] if beside is not None else []
@@ -377,7 +390,8 @@ class Voice:
 
             keys = "Ctrl-C leaves them running" if self.joined else "Ctrl-C stops in order, twice at once"
             foot = Text(keys, style="dim")
-            self._live.update(Group(Text(), Text(now, style="bold"), live_table(view), foot), refresh=True)
+            tables = [live_table(view), *live_drivers(view)]
+            self._live.update(Group(Text(), Text(now, style="bold"), *tables, foot), refresh=True)
         elif now != self._summary and view.replicas:
             if self._as_json:
                 print_json_line({"event": "status", "status": view, "time": time.time()})

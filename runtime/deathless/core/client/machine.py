@@ -184,6 +184,11 @@ class ClientMachine(Generic[W]):
         return self._session.id
 
     @property
+    def incarnation(self) -> int:
+        """Of the service that our session is with; 0: not known yet."""
+        return self._session.incarnation
+
+    @property
     def window(self) -> CallWindow[W]:
         """Calls without a reply; to be read only."""
         return self._session.window

@@ -225,6 +225,11 @@ class Client:
         return self._machine.session
 
     @property
+    def incarnation(self) -> int:
+        """What tells the service that our session is with from any other, and from a restored one; 0: not known yet."""
+        return self._machine.incarnation
+
+    @property
     def primary(self) -> str:
         """Address of the replica that serves us; empty: none."""
         return self._machine.connected

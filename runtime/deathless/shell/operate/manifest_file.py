@@ -16,7 +16,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Final, NamedTuple
 
@@ -39,6 +39,15 @@ from deathless.base.manifest import (
 )
 from deathless.base.manifest_ingress import Ingress
 from deathless.base.manifest_parts import LockSpec, PeerService, TlsSpec
+from deathless.base.pipelines.agents import AgentConfig
+from deathless.base.pipelines.manifest import (
+    PIPELINE_KIND,
+    SparkPipeline,
+    agent_configs,
+    ignored_of_drivers,
+    pipeline_problems,
+    service_manifest,
+)
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 
 MANIFEST_BYTES_MAX: Final = 1 << 20
@@ -112,6 +121,8 @@ class LoadedManifest:
     peer_tokens: dict[str, str]  # the same of each peer that names one
     notes: tuple[str, ...]  # fields that have no effect here
     operator_token: str = ""  # content of spec.operatorTokenFile, stripped
+    pipeline: SparkPipeline | None = None  # the document, where it is a pipeline's; `manifest` is that of its service
+    pipeline_module: str = ""  # its spec.module with an absolute path
 
     @property
     def name(self) -> str:
@@ -140,9 +151,27 @@ class LoadedManifest:
             operator_token=self.operator_token,
         )
 
+    def agent_configs(self) -> list[AgentConfig]:
+        """Give the config of each agent of a pipeline's drivers; none: it is no pipeline."""
+        if self.pipeline is None:
+            return []
+        token, beside = self.pipeline.spec.token_file, self.directory.parent
+        folders = {
+            each.name: os.path.normpath(self.folder / each.path if each.path else beside / each.name)
+            for each in self.pipeline.spec.services
+        }
+        return agent_configs(
+            self.pipeline,
+            module=self.pipeline_module,
+            directory=str(self.directory),
+            beside=str(beside),
+            folders=folders,
+            token_file=str(self.folder / token) if token else "",
+        )
+
 
 def read_manifest(path: str | FilePath) -> LoadedManifest:
-    """Read a manifest.
+    """Read a manifest: of a service, or of a pipeline, which has one.
 
     Raises: InvalidManifest with all places; PermissionRefused. The caller shows it and ends.
     """
@@ -150,16 +179,44 @@ def read_manifest(path: str | FilePath) -> LoadedManifest:
     reader = _Reader(shown)
     tree = reader.read(_read_text(shown))
     known = {found.problem.path for found in reader.problems}
-    problems = [found for found in find_problems(tree, Manifest) if found.path not in known]
+    is_pipeline = isinstance(tree, dict) and tree.get("kind") == PIPELINE_KIND
+    model: type[SparkPipeline | Manifest] = SparkPipeline if is_pipeline else Manifest
+    problems = [found for found in find_problems(tree, model) if found.path not in known]
     if not problems and not known:
-        manifest = msgspec.convert(tree, Manifest)
-        problems = relation_problems(manifest)
-        if not problems:
-            loaded, problems = _resolve(manifest, FilePath(shown).absolute())
-            if not problems:
-                return loaded
+        loaded, problems = _load(msgspec.convert(tree, model), FilePath(shown).absolute())
+        if loaded is not None:
+            return loaded
     placed = [*reader.problems, *_placed(problems, reader.marks)]
     raise BrokenManifest(shown, sorted(placed, key=lambda found: found.mark))
+
+
+def _load(document: Manifest | SparkPipeline, path: FilePath) -> tuple[LoadedManifest | None, list[Problem]]:
+    """Give what fits the schema with all that stands in files, or what is wrong with it."""
+    if isinstance(document, Manifest):
+        problems = relation_problems(document)
+        loaded = None
+        if not problems:
+            loaded, problems = _resolve(document, path)
+        return (None if problems else loaded), problems
+    problems = pipeline_problems(document)
+    if problems:
+        return None, problems
+    loaded, problems = _resolve(service_manifest(document), path)
+    module = _absolute_module(path.parent, document.spec.module, problems)
+    # The service's peers are some of the services that the document names, in the same order.
+    problems = [_of_services(found, document) for found in problems]
+    notes = tuple(f"{name} has no effect on this machine" for name in ignored_of_drivers(document))
+    whole = replace(loaded, pipeline=document, pipeline_module=module, notes=loaded.notes + notes)
+    return (None if problems else whole), problems
+
+
+def _of_services(found: Problem, document: SparkPipeline) -> Problem:
+    """Give a mistake in the service's document at its place in the pipeline's."""
+    if found.path[:2] != ("spec", "peers"):
+        return found
+    peer = service_manifest(document).spec.peers[int(found.path[2])]
+    names = [each.name for each in document.spec.services]
+    return found._replace(path=("spec", "services", names.index(peer.name), *found.path[3:]))
 
 
 def _placed(problems: list[Problem], marks: dict[Path, Mark]) -> list[ManifestProblem]:
@@ -257,10 +314,11 @@ class _Reader:
             )
         if len(nodes) == 1:
             return nodes[0]
-        ours = [node for node in nodes if _kind(node) == KIND]
+        ours = [node for node in nodes if _kind(node) in (KIND, PIPELINE_KIND)]
         if len(ours) != 1:
             mark = self._mark(ours[1] if ours else nodes[0])
-            what = f"holds {len(ours)} documents of kind {KIND}"
+            kinds = " or ".join(sorted({_kind(node) for node in ours})) or KIND
+            what = f"holds {len(ours)} documents of kind {kinds}"
             raise BrokenManifest(self.path, [ManifestProblem(mark, Problem((), None, what, "keep one in each file"))])
         return ours[0]
 
@@ -355,20 +413,7 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
     """Make paths absolute and read the token; gives what is wrong with them."""
     problems: list[Problem] = []
     folder, spec = path.parent, manifest.spec
-    source, _, attribute = spec.module.rpartition(":")
-    module = spec.module
-    if source.endswith(".py") or "/" in source:
-        file = (folder / source).resolve()
-        module = f"{file}:{attribute}"
-        if not file.is_file():
-            problems.append(
-                Problem(
-                    ("spec", "module"),
-                    spec.module,
-                    f"there is no file {file}",
-                    "name the file relative to the manifest",
-                )
-            )
+    module = _absolute_module(folder, spec.module, problems)
     token = _token_of(folder, spec.token_file, "tokenFile", problems)
     operator_token = _token_of(folder, spec.operator_token_file, "operatorTokenFile", problems)
     tls = _absolute_tls(spec.tls, folder, problems)
@@ -382,6 +427,18 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
     notes = tuple(f"{name} has no effect on this machine" for name in ignored_locally(manifest))
     whole_folder = FilePath(os.path.normpath(directory))
     return LoadedManifest(whole, path, module, whole_folder, token, peer_tokens, notes, operator_token), problems
+
+
+def _absolute_module(folder: FilePath, named: str, problems: list[Problem]) -> str:
+    """Make the path of `spec.module` absolute; what is found by its dotted name stays as it is."""
+    source, _, attribute = named.rpartition(":")
+    if not (source.endswith(".py") or "/" in source):
+        return named
+    file = (folder / source).resolve()
+    if not file.is_file():
+        remedy = "name the file relative to the manifest"
+        problems.append(Problem(("spec", "module"), named, f"there is no file {file}", remedy))
+    return f"{file}:{attribute}"
 
 
 def _absolute_peers(

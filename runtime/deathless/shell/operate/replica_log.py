@@ -51,9 +51,9 @@ def parse_log_line(line: bytes) -> LogLine:
         return LogLine(text=line.decode(errors="replace").rstrip(), level="warning")
 
 
-def last_words(folder: Path) -> str:
-    """Give what a replica said last, for whoever asks why it ended."""
-    path = folder / "replica.log"
+def last_words(folder: Path, name: str = "replica.log") -> str:
+    """Give what a replica, or another program with a log of this name, said last, for whoever asks why it ended."""
+    path = folder / name
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 8192))

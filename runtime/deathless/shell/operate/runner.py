@@ -9,6 +9,7 @@ on its file. Stopping in order asks the followers first and the primary last, so
 A runner that found some running has joined another's set: Ctrl-C then ends the runner alone, and SIGTERM stops all.
 
 A service of several shards has that many groups of replicas, all run by one runner; a replica is then called SHARD/ID.
+The agents of a pipeline's drivers are run beside its replicas, and stopped before them.
 
 Guarantees: one runner per service folder; a supervisor that fails for a reason an operator must mend is not started
 again and its error is told. Does not: elect, detect, touch the log. May import base.
@@ -24,9 +25,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,7 @@ from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
 from deathless.base.limits import END_S
+from deathless.base.pipelines.agents import AgentConfig
 from deathless.base.storage import storage_error
 from deathless.shell.directory.members import remove_member
 from deathless.shell.directory.place import check_place
@@ -42,9 +43,12 @@ from deathless.shell.directory.service_record import check_shards
 from deathless.shell.disk.holders import holder_of, take
 from deathless.shell.link.config_file import read_config, stands, write_config
 from deathless.shell.net.listening import refuse_taken_port
+from deathless.shell.operate.agents import DriverAgent, running_agents
+from deathless.shell.operate.programs import Program, start_program
 from deathless.shell.operate.replica_log import cut_log, last_words, told_error
 from deathless.shell.operate.status import Part, ServiceView, look_at_all, parts_of
 
+LOCK: Final = "supervisor.lock"
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
 STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting
 LOG_CHECK_S: Final = 10.0
@@ -77,22 +81,26 @@ class RunnerEvent:
     text: str = ""
 
 
-class _Replica:
-    """One supervisor, ours or found."""
+class _Replica(Program):
+    """One supervisor."""
 
     def __init__(self, config: ReplicaConfig) -> None:
+        name = config.replica if config.shards == 1 else f"{config.shard}/{config.replica}"
+        folder = Path(config.directory) / "replicas" / config.replica
+        super().__init__(name, folder, log_name="replica.log", lock_name=LOCK)
         self.config = config
-        self.name = config.replica if config.shards == 1 else f"{config.shard}/{config.replica}"
-        self.folder = Path(config.directory) / "replicas" / config.replica
-        self.pid = 0  # 0: none runs
-        self.pidfd = -1
-        self.process: subprocess.Popen[bytes] | None = None  # None: found, or none
-        self.started_at = 0.0
-        self.delay_s = 0.0
-        self.start_at: float | None = 0.0  # None: not again
-        self.exit_code: int | None = None
-        self.stop_sent = False
-        self.told = ""  # why it could not be started, as it was told last
+
+    def stands(self) -> bool:
+        """See Program."""
+        return stands(self.config)
+
+    def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """See Program."""
+        return start_supervisor(self.config, environment)
+
+    def left(self) -> None:
+        """See Program."""
+        remove_member(self.config.directory, self.config.replica)
 
 
 class Runner:
@@ -102,6 +110,7 @@ class Runner:
         configs: one per replica, all of one service, of all its shards.
         environment: what the supervisors get beside ours.
         tell: gets each event, in order.
+        agents: of a pipeline's drivers, one config for each.
     """
 
     def __init__(
@@ -110,10 +119,12 @@ class Runner:
         *,
         tell: Callable[[RunnerEvent], None],
         environment: dict[str, str] | None = None,
+        agents: Sequence[AgentConfig] = (),
     ) -> None:
         self.directory = Path(configs[0].service_directory)
         self.parts = parts_of(configs)
         self.replicas = {replica.name: replica for replica in map(_Replica, configs)}
+        self.agents = {agent.name: agent for agent in map(DriverAgent, agents)}
         self.stopping = False
         self.joined = False  # some ran when it began: they are another's, who did not ask us to stop them
         self._environment = {**os.environ, **(environment or {})}
@@ -170,16 +181,16 @@ class Runner:
 
     async def run(self) -> int:
         """Keep all replicas running until `stop` was called and all have ended; gives the exit code."""
-        for replica in self.replicas.values():
-            self._find(replica)
-        self.joined = any(replica.pid for replica in self.replicas.values())
+        for program in self._programs:
+            self._find(program)
+        self.joined = any(program.pid for program in self._programs)
         while True:
             now = time.monotonic()
             self._look_at_ends(now)
             self._start_due(now)
             self._cut_logs(now)
-            ended = all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values())
-            if ended and not self._upgraders:
+            over = all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values())
+            if over and not self._upgraders and not self._agents_run_on():
                 break
             if now > self._killed_at + END_S:  # before `kill`, a supervisor's own stop has its bound
                 self.leave("killed, but the kernel has not let go of it: it hangs in its storage")
@@ -191,8 +202,8 @@ class Runner:
 
     def close(self) -> None:
         """Let go of everything; kills nothing."""
-        for replica in self.replicas.values():
-            self._forget(replica)
+        for program in self._programs:
+            self._forget(program)
         for name in list(self._upgraders):
             self._forget_upgrader(name)
         if self._lock_file >= 0:
@@ -204,32 +215,44 @@ class Runner:
         return await look_at_all(self.parts)
 
     def leave(self, why: str = "") -> None:
-        """Tell that the replicas go on without us."""
-        for replica in self.replicas.values():
-            if replica.pid:
-                self._tell(RunnerEvent(change=Change.LEFT, replica=replica.name, pid=replica.pid, text=why))
+        """Tell that the replicas and agents go on without us."""
+        for program in self._programs:
+            if program.pid:
+                self._tell(RunnerEvent(change=Change.LEFT, replica=program.name, pid=program.pid, text=why))
 
     async def stop(self) -> None:
-        """Stop in order: followers first, the primary last. Returns when all have been asked."""
+        """Stop in order: agents first, then followers, the primary last. Returns when all have been asked."""
         self.stopping = True
-        for replica in self.replicas.values():
-            replica.start_at = None
+        for program in self._programs:
+            program.start_at = None
+        await self._stop_these(list(self.agents.values()))
         view = await self.look()
         followers = [r for r in self.replicas.values() if r.name not in view.primaries]
         self._find_upgraders()
-        for replica in followers:
-            self._terminate(replica)
         for name in self._upgraders.keys() - view.primaries:
             self._terminate_upgrader(name)
-        deadline = time.monotonic() + FOLLOWERS_STOP_S
-        while any(replica.pid for replica in followers) and time.monotonic() < deadline:
-            self._look_at_ends(time.monotonic())
-            await asyncio.sleep(0.02)
+        await self._stop_these(followers)
         for replica in self.replicas.values():
             self._terminate(replica)
         for name in self._upgraders.keys() & view.primaries:
             self._terminate_upgrader(name)
         self._kick.set()
+
+    def _agents_run_on(self) -> bool:
+        """Stop agents whose service has no replica any more; False: none runs."""
+        for agent in self.agents.values():
+            agent.start_at = None
+            self._terminate(agent)
+        return any(agent.pid for agent in self.agents.values())
+
+    async def _stop_these(self, programs: Sequence[Program]) -> None:
+        """Ask them to stop, and wait for that for a while."""
+        for program in programs:
+            self._terminate(program)
+        deadline = time.monotonic() + FOLLOWERS_STOP_S
+        while any(program.pid for program in programs) and time.monotonic() < deadline:
+            self._look_at_ends(time.monotonic())
+            await asyncio.sleep(0.02)
 
     def refusal(self, view: ServiceView) -> DeathlessError | None:
         """Give the error for which no replica will run until an operator acts; None: at least one may.
@@ -247,12 +270,12 @@ class Runner:
         return next((told_error(last_words(replica.folder)) for replica in failed), None)
 
     def kill(self) -> None:
-        """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""
+        """End all supervisors and agents at once, and with them what they started. Nothing confirmed is lost by it."""
         self.stopping, self._killed_at = True, time.monotonic()
-        for replica in self.replicas.values():
-            replica.start_at = None
-            if replica.pid:
-                self._signal(replica, signal.SIGKILL)
+        for program in self._programs:
+            program.start_at = None
+            if program.pid:
+                self._signal(program, signal.SIGKILL)
         for descriptor in self._upgraders.values():
             _signal(descriptor, signal.SIGKILL)
         self._kick.set()
@@ -264,55 +287,62 @@ class Runner:
 
     # ---- starting --------------------------------------------------------------------------------------------
 
-    def _find(self, replica: _Replica) -> None:
-        """See whether a supervisor of an earlier runner still holds its lock."""
+    @property
+    def _programs(self) -> list[Program]:
+        """Replicas, then agents: these find their service by what the replicas were started with."""
+        return [*self.replicas.values(), *self.agents.values()]
+
+    def _find(self, program: Program) -> None:
+        """See whether one of an earlier runner still holds its lock."""
         try:
-            pid = running_supervisor(replica.folder)
-            differs = pid and not stands(replica.config)
+            pid = program.running()
+            differs = pid and not program.stands()
         except OSError:  # it is looked for again before it is started
             return
         if pid:
             note = "it keeps its old settings until it is stopped: the manifest has changed" if differs else ""
-            self._watch(replica, pid, None)
-            self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=pid, text=note))
+            self._watch(program, pid, None)
+            self._tell(RunnerEvent(change=Change.FOUND, replica=program.name, pid=pid, text=note))
 
     def _start_due(self, now: float) -> None:
-        for replica in self.replicas.values():
-            if replica.pid == 0 and replica.start_at is not None and now >= replica.start_at:
+        for program in self._programs:
+            if isinstance(program, DriverAgent) and not any(replica.pid for replica in self.replicas.values()):
+                continue
+            if program.pid == 0 and program.start_at is not None and now >= program.start_at:
                 try:
-                    self._start(replica, now)
+                    self._start(program, now)
                 except OSError as error:  # its log can't be opened, say: neither does that end the others' runner
-                    self._plan_start(replica, now)
-                    self._tell_once(replica, f"can't be started yet: {error}")
+                    self._plan_start(program, now)
+                    self._tell_once(program, f"can't be started yet: {error}")
 
-    def _start(self, replica: _Replica, now: float) -> None:
-        other = running_supervisor(replica.folder)  # someone else may have started it since it ended
+    def _start(self, program: Program, now: float) -> None:
+        other = program.running()  # someone else may have started it since it ended
         if other:
-            self._watch(replica, other, None)
-            self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))
+            self._watch(program, other, None)
+            self._tell(RunnerEvent(change=Change.FOUND, replica=program.name, pid=other))
             return
-        process = start_supervisor(replica.config, self._environment)
-        replica.started_at = now
-        replica.start_at = None
-        replica.told = ""
-        self._watch(replica, process.pid, process)
-        self._tell(RunnerEvent(change=Change.STARTED, replica=replica.name, pid=process.pid))
+        process = program.start(self._environment)
+        program.started_at = now
+        program.start_at = None
+        program.told = ""
+        self._watch(program, process.pid, process)
+        self._tell(RunnerEvent(change=Change.STARTED, replica=program.name, pid=process.pid))
 
-    def _watch(self, replica: _Replica, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+    def _watch(self, program: Program, pid: int, process: subprocess.Popen[bytes] | None) -> None:
         try:
-            replica.pidfd = os.pidfd_open(pid)
+            program.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return
-        replica.pid, replica.process, replica.start_at = pid, process, None
-        asyncio.get_running_loop().add_reader(replica.pidfd, self._kick.set)
+        program.pid, program.process, program.start_at = pid, process, None
+        asyncio.get_running_loop().add_reader(program.pidfd, self._kick.set)
 
-    def _forget(self, replica: _Replica) -> None:
-        if replica.pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(replica.pidfd)
-            os.close(replica.pidfd)
-        if replica.process is not None and replica.process.returncode is None:
-            replica.process.returncode = 0  # it lives on without us; Popen would warn that we leave it
-        replica.pid, replica.pidfd, replica.process = 0, -1, None
+    def _forget(self, program: Program) -> None:
+        if program.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(program.pidfd)
+            os.close(program.pidfd)
+        if program.process is not None and program.process.returncode is None:
+            program.process.returncode = 0  # it lives on without us; Popen would warn that we leave it
+        program.pid, program.pidfd, program.process = 0, -1, None
 
     # ---- ends ------------------------------------------------------------------------------------------------
 
@@ -335,72 +365,71 @@ class Runner:
     def _look_at_ends(self, now: float) -> None:
         for name in [name for name, descriptor in self._upgraders.items() if not _is_there(descriptor)]:
             self._forget_upgrader(name)
-        for replica in self.replicas.values():
-            if replica.pid and _has_ended(replica):
-                self._ended(replica, now)
+        for program in self._programs:
+            if program.pid and _has_ended(program):
+                self._ended(program, now)
 
-    def _ended(self, replica: _Replica, now: float) -> None:
-        code = replica.process.poll() if replica.process is not None else None
-        pid, stable = replica.pid, now - replica.started_at >= STABLE_S
-        self._forget(replica)
-        replica.exit_code = code
-        if self.stopping or replica.stop_sent:
+    def _ended(self, program: Program, now: float) -> None:
+        code = program.process.poll() if program.process is not None else None
+        pid, stable = program.pid, now - program.started_at >= STABLE_S
+        self._forget(program)
+        program.exit_code = code
+        if self.stopping or program.stop_sent:
             with contextlib.suppress(OSError):
-                remove_member(replica.config.directory, replica.config.replica)
-            self._tell(RunnerEvent(change=Change.STOPPED, replica=replica.name, pid=pid))
+                program.left()
+            self._tell(RunnerEvent(change=Change.STOPPED, replica=program.name, pid=pid))
             return
+        said = last_words(program.folder, program.log.name)
         if code in FINAL_EXITS:
-            replica.start_at = None
-            self._tell(
-                RunnerEvent(change=Change.FAILED, replica=replica.name, pid=pid, text=last_words(replica.folder))
-            )
+            program.start_at = None
+            self._tell(RunnerEvent(change=Change.FAILED, replica=program.name, pid=pid, text=said))
             return
-        self._plan_start(replica, now, at_once=stable)
-        why = "by a signal" if code is None or code < 0 else f"with exit code {code}: {last_words(replica.folder)}"
-        self._tell(RunnerEvent(change=Change.ENDED, replica=replica.name, pid=pid, text=why))
+        self._plan_start(program, now, at_once=stable)
+        why = "by a signal" if code is None or code < 0 else f"with exit code {code}: {said}"
+        self._tell(RunnerEvent(change=Change.ENDED, replica=program.name, pid=pid, text=why))
 
     @staticmethod
-    def _plan_start(replica: _Replica, now: float, *, at_once: bool = False) -> None:
-        replica.delay_s = 0.0 if at_once else next_pause(replica.delay_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
-        replica.start_at = now + replica.delay_s
+    def _plan_start(program: Program, now: float, *, at_once: bool = False) -> None:
+        program.delay_s = 0.0 if at_once else next_pause(program.delay_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
+        program.start_at = now + program.delay_s
 
-    def _tell_once(self, replica: _Replica, text: str) -> None:
-        if text != replica.told:
-            replica.told = text
-            self._tell(RunnerEvent(change=Change.DELAYED, replica=replica.name, pid=0, text=text))
+    def _tell_once(self, program: Program, text: str) -> None:
+        if text != program.told:
+            program.told = text
+            self._tell(RunnerEvent(change=Change.DELAYED, replica=program.name, pid=0, text=text))
 
     def _any_due(self) -> bool:
-        return any(replica.start_at is not None for replica in self.replicas.values())
+        return any(program.start_at is not None for program in self._programs)
 
     def _exit_code(self) -> int:
         if self.stopping:
             return 0
         return next((code for replica in self.replicas.values() if (code := replica.exit_code)), 0)
 
-    def _terminate(self, replica: _Replica) -> None:
-        if replica.pid and not replica.stop_sent:
-            replica.stop_sent = True
-            self._tell(RunnerEvent(change=Change.STOPPING, replica=replica.name, pid=replica.pid))
+    def _terminate(self, program: Program) -> None:
+        if program.pid and not program.stop_sent:
+            program.stop_sent = True
+            self._tell(RunnerEvent(change=Change.STOPPING, replica=program.name, pid=program.pid))
             # A frozen one would not hear it.
-            self._signal(replica, signal.SIGTERM)
-            self._signal(replica, signal.SIGCONT)
+            self._signal(program, signal.SIGTERM)
+            self._signal(program, signal.SIGCONT)
 
     @staticmethod
-    def _signal(replica: _Replica, number: signal.Signals) -> None:
-        _signal(replica.pidfd, number)
+    def _signal(program: Program, number: signal.Signals) -> None:
+        _signal(program.pidfd, number)
 
     def _cut_logs(self, now: float) -> None:
         if now - self._log_checked_at < LOG_CHECK_S:
             return
         self._log_checked_at = now
-        for replica in self.replicas.values():
-            cut_log(replica.folder / "replica.log")
+        for program in self._programs:
+            cut_log(program.log)
 
 
-def _has_ended(replica: _Replica) -> bool:
-    if replica.process is not None:
-        return replica.process.poll() is not None
-    return not _is_there(replica.pidfd)
+def _has_ended(program: Program) -> bool:
+    if program.process is not None:
+        return program.process.poll() is not None
+    return not _is_there(program.pidfd)
 
 
 def _is_there(pidfd: int) -> bool:
@@ -425,19 +454,13 @@ def start_supervisor(config: ReplicaConfig, environment: Mapping[str, str]) -> s
     folder = Path(config.directory) / "replicas" / config.replica
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config)
-    command = [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(folder / "config.json")]
-    log = os.open(folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-    finally:
-        os.close(log)
+    arguments = [str(folder / "config.json")]
+    return start_program("deathless.shell.supervisor.supervisor", arguments, folder / "replica.log", environment)
 
 
 def running_supervisor(folder: Path) -> int:
     """Give the pid of the supervisor that holds the replica's lock; 0: none."""
-    return holder_of(folder / "supervisor.lock")
+    return holder_of(folder / LOCK)
 
 
 def _open_lock(path: Path) -> int:
@@ -491,6 +514,8 @@ async def stop_all(
 ) -> list[str]:
     """Stop every supervisor of a service, in order; gives their names. A runner there ends with them.
 
+    A pipeline's agents are stopped before them.
+
     Args:
         directory: of the service.
         parts: its shards.
@@ -503,12 +528,13 @@ async def stop_all(
     folders = [(part.label, path.parent) for part in parts for path in _configs(part.directory)]
     running = {label + folder.name: pid for label, folder in folders if (pid := running_supervisor(folder))}
     pids = {name: os.pidfd_open(pid) for name, pid in running.items()}
-    runner = running_runner(directory)
+    runner, agents = running_runner(directory), running_agents(directory)
     theirs = running.keys() - upgraders_of(parts).keys() if runner else set()
     try:
         # A runner would start them again: it is the one to ask.
         if runner:
             os.kill(runner, signal.SIGTERM)
+        await _stop_agents(agents, tell, ours=not runner)
         for last in (False, True):
             group = {name: fd for name, fd in pids.items() if (name in view.primaries) is last}
             for name, fd in group.items():
@@ -527,7 +553,27 @@ async def stop_all(
     finally:
         for fd in pids.values():
             os.close(fd)
-    return list(running)
+    return [*agents, *running]
+
+
+async def _stop_agents(agents: Mapping[str, int], tell: Callable[[RunnerEvent], None], *, ours: bool) -> None:
+    """Stop agents of a pipeline, or with `ours` False wait until their runner has. Raises: OtherSupervisor."""
+    for name, pid in agents.items():
+        try:
+            agent = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            tell(RunnerEvent(change=Change.STOPPING, replica=name, pid=pid))
+            if ours:
+                _signal(agent, signal.SIGTERM)
+                _signal(agent, signal.SIGCONT)
+            if not await wait_end(agent, STOP_S):
+                what = f"{name} (process {pid}) has not stopped after {STOP_S:g} s"
+                raise OtherSupervisor(what, remedy="kill -9 it: that loses nothing confirmed")
+            tell(RunnerEvent(change=Change.STOPPED, replica=name, pid=pid))
+        finally:
+            os.close(agent)
 
 
 def upgraders_of(parts: list[Part]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, OtherDirectory
 from deathless.shell.directory.members import Member, read_members
 from deathless.shell.net.admin_call import Access, access_of, ask, fitted
+from deathless.shell.operate.agents import DriverView, look_at_drivers
 
 ASK_S: Final = 1.0
 
@@ -71,6 +72,7 @@ class ServiceView(msgspec.Struct, rename="camel"):
     replicas: list[ReplicaView]
     shards: list[ServiceView] | msgspec.UnsetType = msgspec.UNSET  # of each; unset: there is one
     unreached_peers: list[UnreachedPeer] | None = None  # None: not asked, or no primary answered
+    drivers: list[DriverView] | msgspec.UnsetType = msgspec.UNSET  # of a pipeline, on this machine; unset: none
 
     @property
     def parts(self) -> list[ServiceView]:
@@ -215,6 +217,7 @@ async def look_at_all(parts: Sequence[Part], *, ask_s: float = ASK_S, with_peers
             peer.told_by = part.label + peer.told_by
         view.primary = part.label + view.primary if view.primary else ""
     if len(parts) == 1:
+        views[0].drivers = look_at_drivers(parts[0].directory) or msgspec.UNSET
         return views[0]
     service, folder = parts[0].access.service.partition("/")[0], parts[0].directory.parent.parent
     replicas = [one for view in views for one in view.replicas]

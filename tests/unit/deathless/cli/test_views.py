@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from deathless.cli.look.status import show
-from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
+from deathless.cli.views import (
+    COLUMNS,
+    DRIVER_COLUMNS,
+    driver_rows,
+    handing_over,
+    live_drivers,
+    live_table,
+    replica_row,
+    summary,
+    unreached,
+)
+from deathless.shell.operate.agents import DriverView
 from deathless.shell.operate.status import ReplicaView, ServiceView, UnreachedPeer
 
 
@@ -98,3 +109,17 @@ def test_of_several_shards_each_tells_of_the_peers_that_it_does_not_reach() -> N
     away = [UnreachedPeer("shop", 0, False, 3.0, 7, "no answer", "1/r0")]
     whole = ServiceView("bank", "/d", "", 3, [], parts, away)
     assert unreached(whole) == ["1/r0: peer shop/0 has not been reached for 3 s: no answer"]
+
+
+def test_of_a_pipeline_it_is_said_who_drives(capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = view(PRIMARY, primary="r0")
+    assert (driver_rows(pipeline), live_drivers(pipeline)) == ([], [])
+    pipeline.drivers = [DriverView("d0", "driver", 4, "a", 7, 8, "http://h:1"), DriverView("d1", "warm", 0, "b", 9)]
+    assert summary(pipeline).endswith("1 of 1 replicas run; d0 drives, number 4, 1 warm")
+    assert driver_rows(pipeline) == [("d0", "driver", 4, "8", "http://h:1"), ("d1", "warm", None, "9", "")]
+    assert live_drivers(pipeline)[0].row_count == 2
+    show(pipeline)
+    printed = capsys.readouterr().out.lower()
+    assert all(word in printed for word in (*DRIVER_COLUMNS, "http://h:1"))
+    pipeline.drivers = [DriverView("d0", "dead")]
+    assert summary(pipeline).endswith("nobody drives, 0 warm")

@@ -1,5 +1,6 @@
 """Which batches are decided, and what is kept of them. Each rule is shown by what would go wrong without it."""
 
+import msgspec
 import pytest
 
 from deathless.pipelines import ledger
@@ -31,6 +32,18 @@ def staged(number: int = 1, attempt: int = 1, blocks: int = 2, query: Query | No
 
 
 BLOCKS = [("0", 3), ("1", 3)]
+
+
+def test_a_driver_that_has_not_opened_the_query_is_not_listened_to() -> None:
+    """Whatever its number is; else one that nobody gave would shut out those that follow."""
+    query = staged()
+    with pytest.raises(CallRefused, match="driver 7 has not opened the query, whose driver is 1"):
+        ledger.stage_block(query, 7, 1, "2", 3, b"rows")
+    with pytest.raises(CallRefused, match="driver 7 has not opened"):
+        ledger.commit_batch(query, batch(7, "", "a", BLOCKS), 9)
+    with pytest.raises(CallRefused, match="driver 7 has not opened"):
+        ledger.stop_query(query, 7, "mine")
+    assert ledger.commit_batch(query, batch(1, "", "a", BLOCKS), 9)
 
 
 def test_a_batch_is_decided_whole_and_once() -> None:
@@ -137,12 +150,12 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
 def test_a_block_has_a_size(rows: int, data: bytes) -> None:
     """What is larger, or holds nothing, is refused."""
     with pytest.raises(CallRefused, match="a block holds"):
-        ledger.stage_block(Query(), 1, 1, "0", rows, data)
+        ledger.stage_block(Query(number=1), 1, 1, "0", rows, data)
 
 
 def test_what_a_refused_row_does_is_the_querys_policy() -> None:
     """`stop` stops it, `deadLetter` lists the row, and `skip` only counts it."""
-    query, row = Query(), Refused("k", {}, "carriers", "late", "DL3048", "no")
+    query, row = Query(number=1), Refused("k", {}, "carriers", "late", "DL3048", "no")
     ledger.refuse_row(query, row, "skip")
     assert (query.refusals, len(query.refused), query.stopped) == (1, 0, "")
     ledger.refuse_row(query, row, "deadLetter")
@@ -165,3 +178,29 @@ def test_refused_rows_that_nobody_looks_at_stop_the_query(monkeypatch: pytest.Mo
     assert "2 refused rows are listed" in query.stopped
     ledger.refuse_row(query, row, "deadLetter")
     assert len(query.refused) == 3
+
+
+def test_a_batch_of_a_table_is_planned_and_then_decided() -> None:
+    """The newest plan is kept, and the decision is counted with its rows."""
+    query = staged(blocks=0)
+    first, second = (batch(1, "", end, []) for end in "ab")
+    assert ledger.plan_batch(query, first)
+    assert ledger.plan_batch(query, second)
+    assert (query.planned, query.batches) == (second, 0)
+    assert ledger.commit_batch(query, msgspec.structs.replace(second, rows=5), 9)
+    assert query.tip is not None
+    assert (query.planned, query.batches, query.tip.rows, query.tip.position) == (None, 1, 5, "b")
+    assert not ledger.plan_batch(query, second), "it was decided before"
+
+
+def test_a_batch_of_a_table_is_planned_where_the_query_stands() -> None:
+    """By the driver that is assigned, while the query runs."""
+    query = staged(2, blocks=0)
+    with pytest.raises(PositionTaken):
+        ledger.plan_batch(query, batch(2, "a", "b", []))
+    with pytest.raises(DriverDeposed):
+        ledger.plan_batch(query, batch(1, "", "a", []))
+    ledger.stop_query(query, 2, "no disk")
+    with pytest.raises(QueryStopped):
+        ledger.plan_batch(query, batch(2, "", "a", []))
+    assert query.planned is None

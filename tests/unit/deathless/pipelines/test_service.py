@@ -27,9 +27,17 @@ def late(carrier: Carrier, ctx: Context, minutes: int) -> None:
     carrier.minutes.append(minutes)
 
 
+def assign(env: Environment, number: int) -> None:
+    """Have an agent drive, and drive again, until its assignment has the number."""
+    drivers = env.service(pipeline)[DRIVERS]
+    while (told := drivers.report("a", True)).number < number:
+        drivers.resign("a", told.number, True, True)
+
+
 def send(env: Environment, start: str, end: str, rows: list[Row], policy: Policy = "stop", number: int = 1) -> bool:
     """Stage and decide a batch, as a driver does."""
     query = env.service(pipeline)["alarms"]
+    assign(env, number)
     opened = query.open(number)
     blocks = []
     for at, (count, data) in enumerate(blocks_of("carriers", "late", policy, rows)):
@@ -131,6 +139,7 @@ def test_a_query_that_its_driver_gave_up_applies_what_was_decided_once_it_is_res
     """Nothing of a decided batch is let go."""
     with Environment(pipeline, carriers) as env:
         query = env.service(pipeline)["alarms"]
+        assign(env, 1)
         query.open(1)
         query.stop(1, "no such column")
         with pytest.raises(HandlerFailed, match="no such column"):
@@ -144,11 +153,42 @@ def test_a_block_that_holds_no_rows_is_refused_when_it_is_staged() -> None:
     with Environment(pipeline, carriers) as env:
         query = env.service(pipeline)["alarms"]
         [(_, data)] = blocks_of("carriers", "late", "stop", [("UA", {"minutes": 1})])
+        assign(env, 1)
+        query.open(1)
         with pytest.raises(InvalidArgument, match="holds no rows"):
             query.stage(1, 1, "0", 1, data[:-1])
         with pytest.raises(HandlerFailed, match="holds 1 rows, not 2"):
             query.stage(1, 1, "0", 2, data)
         query.stage(1, 1, "0", 1, data)
+
+
+def test_nobody_shuts_out_drivers_by_a_number_that_was_never_given() -> None:
+    """Neither by opening a query with it nor by what follows; the driver that is assigned goes on."""
+    with Environment(pipeline, carriers) as env:
+        assert send(env, "", "a", [("UA", {"minutes": 1})])
+        query = env.service(pipeline)["alarms"]
+        with pytest.raises(HandlerFailed, match="driver 4611686018427387904 was never assigned; the newest is 1"):
+            query.open(1 << 62)
+        with pytest.raises(HandlerFailed, match="driver 2 has not opened the query, whose driver is 1"):
+            query.stop(2, "mine")
+        assert send(env, "a", "b", [("UA", {"minutes": 2})])
+
+
+def test_batches_of_a_table_are_planned_decided_and_adopted() -> None:
+    """A driver that opens the query is told of the batch that its store may have, and of what an operator wants."""
+    with Environment(pipeline, carriers) as env:
+        assign(env, 1)
+        query = env.service(pipeline)["facts"]
+        batch = Batch(1, 0, "", "a", [], 0, "q", "v1", rows=3)
+        assert query.open(1).planned is None
+        assert query.plan(batch)
+        assert (query.open(1).planned, query.open(1).batches) == (batch, 0)
+        assert query.commit(batch)
+        query.adopt("it was restored")
+        opened = query.open(1)
+        assert (opened.planned, opened.batches, opened.adopt) == (None, 1, "it was restored")
+        query.adopt("")
+        assert (query.open(1).adopt, query.show().batches) == ("", 1)
 
 
 def test_drivers_and_queries_have_keys_of_their_own() -> None:

@@ -22,7 +22,7 @@ from deathless.shell.link.sink_status import SinkStatus, read_status
 from deathless.shell.link.standing import Standing
 from deathless.shell.web.sink_metrics import ask_sink
 from deathless.sinks import host
-from deathless.sinks.host import SinkProcess, make_store, serve
+from deathless.sinks.host import SinkProcess, serve
 from deathless.sinks.port import Block, Claim, Opened
 from deathless.sinks.rows import TopicRows
 from deathless.topics import TopicReader
@@ -242,5 +242,3 @@ def test_sink_that_the_config_does_not_name_and_unknown_stores_are_refused(bench
     with ours, theirs, pytest.raises(InvalidConfig, match="no sink 'others'") as raised:
         asyncio.run(serve(bench.config, "others", theirs))
     assert "facts" in str(raised.value)
-    with pytest.raises(InvalidConfig, match="no store 'paper'"):
-        make_store(msgspec.structs.replace(SINK, store="paper"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.errors import InvalidArgument
-from deathless.spark.options import SERVICES, known_services, read_options
+from deathless.spark.options import BESIDE, SERVICES, known_services, offer_services, read_options
 
 
 def test_a_topic_and_a_folder_are_enough(tmp_path: Path) -> None:
@@ -26,6 +26,21 @@ def test_a_service_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv(SERVICES, '{"airports": "/data/airports"}')
     with pytest.raises(InvalidArgument, match="'hotels' is not known here; there are: airports"):
         read_options({"topic": "departures", "service": "hotels"})
+
+
+def test_services_that_come_to_stand_in_a_folder_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever they do; what is named counts more."""
+    for name in (SERVICES, BESIDE):
+        monkeypatch.setenv(name, "")
+    offer_services({"hotels": "http://h"}, str(tmp_path))
+    assert known_services() == {"hotels": "http://h"}
+    for name in ("airports", "hotels"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "service.json").touch()
+    (tmp_path / "other").mkdir()
+    assert known_services() == {"airports": str(tmp_path / "airports"), "hotels": "http://h"}
+    offer_services({})
+    assert known_services() == {}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """What a build function may give. Frames are stand-ins with what is looked at; real ones are tested with Spark."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from tests.unit.deathless.spark.spark_lab import columns
 
 from deathless.base.errors import InvalidArgument
 from deathless.spark.queries import check, query
@@ -35,6 +37,7 @@ class Frame:
 
     def __init__(self, plan: Plan, *columns: str, streaming: bool = True) -> None:
         self.plan, self.columns, self.isStreaming = plan, list(columns), streaming
+        self.schema: Any = None  # of queries that go to a table
         self._jdf = self
 
     def queryExecution(self) -> "Frame":  # noqa: N802  as above
@@ -83,6 +86,42 @@ def test_what_is_no_list_of_queries_is_refused(found: object, told: str) -> None
     """With what it was."""
     with pytest.raises(InvalidArgument, match=told):
         check(found)
+
+
+def test_a_query_goes_to_a_table() -> None:
+    """Which needs no column of keys; the last one of several places counts."""
+    one = query("facts", frame()).to_table("public.facts", dsn_file="facts.dsn", create=True)
+    assert one.table is not None
+    assert (one.table.name, one.table.store, one.table.create, one.service) == ("public.facts", "postgresql", True, "")
+    assert one.table.dsn_file == str(Path("facts.dsn").absolute())
+    assert one.to_service("carriers", "late").table is None
+    assert one.to_service("carriers", "late").to_table("facts", dsn="host=db").service == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"table": "a b", "dsn": "host=db"}, "'a b' names no table"),
+        ({"table": "facts"}, "dsn or dsn_file, one of them"),
+        ({"table": "facts", "dsn": "host=db", "dsn_file": "f"}, "dsn or dsn_file, one of them"),
+        ({"table": "facts", "dsn": "host=db", "store": "paper"}, "one of postgresql, not 'paper'"),
+        ({"table": "facts", "dsn": "host=db", "schema": "A"}, "'A' names no schema"),
+    ],
+)
+def test_a_table_that_can_not_be_is_refused(given: dict[str, Any], told: str) -> None:
+    """With what is wrong."""
+    with pytest.raises(InvalidArgument, match=told):
+        query("facts", frame()).to_table(**given)
+
+
+def test_columns_that_no_table_gets_are_refused_before_anything_runs() -> None:
+    """They are looked at with the query, which needs no key here."""
+    given = Frame(Plan("Project"), "day")
+    given.schema = columns(day="date")
+    with pytest.raises(InvalidArgument, match="column day has values"):
+        check([query("facts", cast("Any", given)).to_table("facts", dsn="host=db")])
+    given.schema = columns(minutes="long")
+    assert len(check([query("facts", cast("Any", given)).to_table("facts", dsn="host=db")])) == 1
 
 
 def test_names_are_unique() -> None:

@@ -3,62 +3,21 @@
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
+from tests.unit.deathless.spark.spark_lab import Frame, InMemory, plan
+from tests.unit.deathless.spark.spark_lab import run as run_batch
 
 from deathless.base.errors import InvalidArgument
-from deathless.pipelines import ledger
-from deathless.pipelines.ledger import Batch, DriverDeposed, PositionTaken
-from deathless.pipelines.ledger import Query as Held
-from deathless.pipelines.rows import Row, decode_rows
-from deathless.pipelines.service import Opened
+from deathless.pipelines.ledger import DriverDeposed, PositionTaken
 from deathless.spark.queries import Query
 from deathless.spark.sink import ServiceSink, rows_of
 
 QUERY = Query(name="alarms", frame=cast("Any", None), service="carriers", method="late")
 
 
-class InMemory:
-    """A pipeline's service: its rules, without one."""
-
-    def __init__(self) -> None:
-        self.held = Held()
-
-    def open(self, query: str, number: int) -> Opened:
-        ledger.open_query(self.held, number)
-        return Opened(self.held.tip, self.held.attempt, self.held.stopped)
-
-    def stage(self, query: str, number: int, attempt: int, block: str, rows: int, data: bytes) -> None:
-        ledger.stage_block(self.held, number, attempt, block, rows, data)
-
-    def commit(self, query: str, batch: Batch) -> bool:
-        return ledger.commit_batch(self.held, batch, 0)
-
-    def rows(self) -> list[Row]:
-        return [row for block in self.held.decided for row in decode_rows(self.held.blocks[block.id]).rows]
-
-
-class Frame:
-    """A batch of Spark."""
-
-    def __init__(self, *minutes: int, key: object = "UA") -> None:
-        self.table = pa.table({"key": [key] * len(minutes), "minutes": list(minutes)})
-
-    def toArrow(self) -> pa.Table:  # noqa: N802  Spark's name
-        return self.table
-
-
-def plan(folder: Path, batch: int, at: int) -> None:
-    """Have Spark plan a batch."""
-    (folder / "offsets").mkdir(exist_ok=True)
-    text = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{at}}}\n{{"at":{at}}}'
-    (folder / "offsets" / str(batch)).write_text(text, encoding="utf-8")
-
-
 def run(sink: ServiceSink, batch: int, at: int, *minutes: int) -> None:
     """Run a batch."""
-    plan(sink.folder, batch, at)
-    sink.on_batch(cast("Any", Frame(*minutes)), batch)
+    run_batch(sink, batch, at, key=["UA"] * len(minutes), minutes=list(minutes))
 
 
 def test_batches_of_one_run_follow_each_other(tmp_path: Path) -> None:
@@ -119,4 +78,4 @@ def test_a_batch_that_is_repeated_is_decided_once(tmp_path: Path) -> None:
 def test_a_row_without_a_key_is_refused(key: object) -> None:
     """No handler would know whose it is."""
     with pytest.raises(InvalidArgument, match="key of a row must be a text"):
-        list(rows_of(QUERY, cast("Any", Frame(1, key=key))))
+        list(rows_of(QUERY, cast("Any", Frame(key=[key], minutes=[1]))))

@@ -13,7 +13,7 @@ from tests.unit.deathless.topics.topic_lab import FOLDER, file_bytes
 from deathless.base.errors import SinkUnavailable
 from deathless.cli.main import main
 from deathless.shell.link.sink_status import SinkStatus, write_status
-from deathless.sinks import host
+from deathless.sinks import stores
 from deathless.sinks.port import Key, Tip
 from deathless.topics.source import FileName
 
@@ -54,7 +54,7 @@ class Bench:
 @pytest.fixture(name="bench")
 def bench_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench(tmp_path)
-    monkeypatch.setattr(host, "make_store", lambda sink: MemoryStore(bench.memory))
+    monkeypatch.setattr(stores, "make_store", lambda sink: MemoryStore(bench.memory))
     return bench
 
 
@@ -128,10 +128,10 @@ def test_store_that_is_away_or_knows_nothing_is_told(
         async def tip(self, key: Key) -> Tip | None:
             return None
 
-    monkeypatch.setattr(host, "make_store", lambda sink: Away(bench.memory))
+    monkeypatch.setattr(stores, "make_store", lambda sink: Away(bench.memory))
     assert bench.run("show", "facts", "--json") == 0
     assert json.loads(capsys.readouterr().out)["tip"] == "not known: no server there"
-    monkeypatch.setattr(host, "make_store", lambda sink: Empty(bench.memory))
+    monkeypatch.setattr(stores, "make_store", lambda sink: Empty(bench.memory))
     assert bench.run("skip", "facts", "--to", "3") == 64
     assert "knows nothing" in capsys.readouterr().err
 

@@ -299,3 +299,53 @@ def test_what_authentication_lacks_is_named(tmp_path: Path, text: str, field: st
     (tmp_path / "callers").mkdir()
     found = problems(tmp_path, text)
     assert any(f" {field}" in line for line in found), found
+
+
+PIPELINE = """\
+apiVersion: deathless.dev/v1alpha1
+kind: SparkPipeline
+metadata:
+  name: delays
+spec:
+  module: bank.py:build
+"""
+
+
+def test_a_pipeline_is_read_as_its_service_and_its_drivers(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    more = "  tokenFile: token\n  services: [{name: airports, path: ../a}, {name: carriers}]\n"
+    loaded = read_manifest(write(tmp_path, PIPELINE + more + "  drivers: {resources: {limits: {cpu: 1}}}\n"))
+    assert (loaded.name, loaded.module) == ("delays", "deathless.pipelines.service:pipeline")
+    assert loaded.replica_configs()[0].peers[0].directory == str(tmp_path.parent / "a")
+    [one, two] = loaded.agent_configs()
+    assert (one.name, two.name, one.module) == ("d0", "d1", f"{tmp_path}/bank.py:build")
+    assert (one.directory, one.token_file) == (str(tmp_path / ".deathless" / "delays"), str(tmp_path / "token"))
+    assert one.services == {
+        "airports": str(tmp_path.parent / "a"),
+        "carriers": str(tmp_path / ".deathless" / "carriers"),
+    }
+    assert loaded.notes == ("spec.drivers.resources has no effect on this machine",)
+
+
+def test_a_service_has_no_drivers_of_spark(tmp_path: Path) -> None:
+    assert read_manifest(write(tmp_path, HEAD)).agent_configs() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("module: other.py:build", "6:11: spec.module: there is no file /other.py"),
+        ("drivers: {replicas: 99}", "7:23: spec.drivers.replicas"),
+        ('conf: {spark.speculation: "true"}', "7:29: spec.conf.spark.speculation: is false in a pipeline"),
+        ("services: [{name: a}, {name: b, path: b, tokenFile: t}]", "7:55: spec.services[1].tokenFile"),
+        ("driver: {}", "7:3: spec.driver: is no field here; did you mean drivers?"),
+    ],
+)
+def test_a_mistake_in_a_pipeline_is_told_at_its_place(tmp_path: Path, line: str, told: str) -> None:
+    text = PIPELINE.replace("  module: bank.py:build\n", "") if line.startswith("module") else PIPELINE
+    assert problems(tmp_path, f"{text}  {line}\n")[0].startswith(told)
+
+
+def test_a_service_and_a_pipeline_in_one_file_are_refused(tmp_path: Path) -> None:
+    found = problems(tmp_path, f"{HEAD}---\n{PIPELINE}")[0]
+    assert found.startswith("8:1: holds 2 documents of kind DeathlessService or SparkPipeline")

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,11 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, ShardsFixed, UpgradeRequired
+from deathless.base.pipelines.agents import AgentConfig
 from deathless.shell.net.listening import refuse_taken_port
 from deathless.shell.operate import runner as module
+from deathless.shell.operate.agents import DriverAgent
+from deathless.shell.operate.programs import Program
 from deathless.shell.operate.runner import (
     Change,
     Runner,
@@ -132,6 +136,34 @@ def test_a_runner_with_another_number_of_shards_starts_nothing(tmp_path: Path) -
 
     asyncio.run(work())
     assert not (tmp_path / "replicas").exists()
+
+
+def test_agents_whose_replicas_all_ended_for_good_do_not_hold_their_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[RunnerEvent] = []
+    config = ReplicaConfig(service="bank", module="m:a", directory=str(tmp_path), replica="r0")
+    agent = AgentConfig(pipeline="bank", name="d0", module="m:b", directory=str(tmp_path))
+    started: list[str] = []
+
+    def start(program: Program, _environment: object) -> subprocess.Popen[bytes]:
+        started.append(program.name)
+        code = "raise SystemExit(78)" if program.name == "r0" else "__import__('signal').pause()"
+        return subprocess.Popen([sys.executable, "-c", code])
+
+    async def work() -> int:
+        runner = Runner([config], tell=events.append, agents=[agent])
+        runner.open()
+        try:
+            return await asyncio.wait_for(runner.run(), 60)
+        finally:
+            runner.close()
+
+    for kind in (module._Replica, DriverAgent):
+        monkeypatch.setattr(kind, "start", start)
+    assert asyncio.run(work()) == 78
+    assert started == ["r0", "d0"]
+    assert [event.change for event in events if event.replica == "d0"][-1] == Change.STOPPED
 
 
 def test_supervisor_that_even_a_kill_does_not_end_is_told_and_left(

@@ -1,0 +1,1 @@
+"""Pipelines of Spark as their manifests describe them, and what their drivers are started with."""
