@@ -74,7 +74,7 @@ def test_what_happens_to_a_pipelines_service_and_to_its_drivers_has_the_pipeline
     due: dict[Key, float] = {}
     registry = make_registry(due.__setitem__, ignore, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
     handlers: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
-    metadata = {"namespace": "shop", "name": "delays", "labels": {names.LABEL_PIPELINE: "delays"}}
+    metadata: Any = {"namespace": "shop", "name": "delays", "labels": {names.LABEL_PIPELINE: "delays"}}
     pipeline = Key(PIPELINE.kind, "shop", "delays")
     asyncio.run(handlers["watch-pods"](body=kopf.Body({"kind": "Pod", "metadata": metadata})))
     assert due.pop(pipeline) == SETTLE_OWNED_S
