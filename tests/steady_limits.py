@@ -177,7 +177,7 @@ STEADY: Final = {
         "TAKEN_IN_S",
     ),
     "runtime/deathless/sources/link.py": ("AGAIN_MAX_S", "AGAIN_MIN_S", "CONNECT_S", "LEADERLESS_MAX_S", "PING_S"),
-    "runtime/deathless/sources/machine.py": ("MARK_S",),
+    "runtime/deathless/sources/machine.py": ("AGAIN_S", "MARK_S"),
     "runtime/deathless/pipelines/client.py": ("FULL_PAUSE_S", "RESIGN_S"),
     "runtime/deathless/spark/agent.py": ("AGAIN_MAX_S", "AGAIN_S", "REPORT_S", "UNANSWERED_S"),
     "runtime/deathless/spark/driver.py": (

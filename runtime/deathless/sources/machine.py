@@ -38,6 +38,7 @@ WINDOW_MESSAGES: Final = 4096  # of one shard that are not committed; with more 
 WINDOW_BYTES: Final = 8 << 20  # likewise
 READ_RECORDS_MAX: Final = 1024
 MARK_S: Final = 1.0  # a shard that is behind for so long, with nothing under way, gets a mark
+AGAIN_S: Final = 0.05  # the shortest pause until a stream that was refused is opened again
 MARK_IDS: Final = 10_000  # or once it is behind by so many ids
 
 
@@ -162,7 +163,7 @@ class PartitionMachine:
                 refused = decode_struct(StreamRefused, body)
                 if (refused.source, refused.stream) == each.sender.key:
                     wait_s = each.sender.refused(refused, now)
-                    each.again_at = None if wait_s is None else now + wait_s
+                    each.again_at = None if wait_s is None else now + max(wait_s, AGAIN_S)
             case _:
                 pass
         each.forget()
