@@ -136,3 +136,16 @@ def test_where_another_life_of_it_was_the_offer_begins_where_that_one_ended() ->
     assert (sender.next_id, sender.ended) == (40, True)
     sender.offer(44, encode_mark())
     assert (sender.ended, batches(sender)) == (False, [(45, 40, 1, 1)])
+
+
+def test_what_is_known_to_be_taken_in_is_behind_nothing_that_is_offered() -> None:
+    assert StreamSender(KEY, NONCE).committed_id == -1
+    sender = opened(next_seq=5)
+    assert sender.committed_id == 3
+    for number in (7, 9):
+        sender.offer(number, encode_mark())
+    assert sender.committed_id == 3
+    sender.committed(StreamCommit(5, seq_of(7) + 1, ended=False))
+    assert sender.committed_id == 7
+    sender.committed(StreamCommit(5, seq_of(9) + 1, ended=False))
+    assert sender.committed_id == 9
