@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from examples.flights.airports import Airport, Departed, airports, departures
@@ -65,7 +66,7 @@ def test_what_follows_from_the_flights_is_computed_from_them_alone() -> None:
         ({"published": (0, 0, 0)}, "published: rows, positions, minutes (0, 0, 0), must be (3, 3, 32)"),
     ],
 )
-def test_what_is_elsewhere_is_told(changed: dict[str, object], told: str) -> None:
+def test_what_is_elsewhere_is_told(changed: dict[str, Any], told: str) -> None:
     assert differences(WANTED, WANTED._replace(**changed)) == [told]
 
 
