@@ -60,7 +60,7 @@ SETTINGS: Final = {
     "num.io.threads": "2",
     "num.recovery.threads.per.data.dir": "1",
     # One that was killed is let in again once its former self is given up.
-    "broker.session.timeout.ms": "2000",
+    "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "400",
     # What the cleaner does is done soon, and in a heap of this size.
     "log.initial.task.delay.ms": "200",

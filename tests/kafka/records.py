@@ -69,10 +69,17 @@ def source(broker: Broker, topic: str, **options: object) -> Reader:
 
 
 async def opened(source: Reader, *points: Point, number: int = 0) -> Partition:
-    """Open a partition behind these points; a stream that is new when there are none."""
-    partition = next(each for each in await source.partitions() if each.number == number)
-    await source.open(partition, points or (Point(-1, b""),))
-    return partition
+    """Open a partition behind these points, as a host does: outages pass. A stream that is new when there are none."""
+    end = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            partition = next(each for each in await source.partitions() if each.number == number)
+            await source.open(partition, points or (Point(-1, b""),))
+        except SourceUnavailable:
+            assert time.monotonic() < end
+            await asyncio.to_thread(_PAUSE.wait, 0.02)
+        else:
+            return partition
 
 
 async def read_to(source: Reader, partition: Partition, last_id: int, *, records_max: int = 100) -> list[Batch]:

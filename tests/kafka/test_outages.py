@@ -10,7 +10,7 @@ from tests.kafka.records import WITHIN_S, create, opened, produce, raised, read_
 
 from deathless.base.errors import SourceLogCut, SourceUnavailable
 from deathless.sources import kafka, kafka_client
-from deathless.sources.port import Partition, Point, Reader
+from deathless.sources.port import Point
 
 
 @pytest.fixture(autouse=True)
@@ -21,22 +21,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "LOOK_AGAIN_S", 0.2)
 
 
-async def reopened(reader: Reader, *points: Point) -> Partition:
-    """Open as the host of a reader does: again and again while the broker is away."""
-    found: list[Partition] = []
-
-    async def until_open() -> None:
-        if not found:
-            found.append(await opened(reader, *points))
-        raise StopAsyncIteration
-
-    try:
-        await raised(SourceLogCut, until_open)
-    except StopAsyncIteration:
-        return found[0]
-    raise AssertionError("the log is cut")
-
-
 def test_reading_goes_on_behind_a_kill() -> None:
     async def test(broker: Broker) -> None:
         reader = source(broker, "flights")
@@ -45,12 +29,12 @@ def test_reading_goes_on_behind_a_kill() -> None:
         point = Point(1, batches[-1].note)
         broker.kill()
         await raised(SourceUnavailable, lambda: reader.read(partition, 100, 1 << 20))
-        await raised(SourceUnavailable, lambda: opened(reader, point))
+        await raised(SourceUnavailable, lambda: reader.open(partition, [point]))
         broker.start()
         aborted(broker, "flights")  # ids 2 and 3, of another leader epoch than what stands before
-        partition = await reopened(reader, point)
+        partition = await opened(reader, point)
         [*_, last] = await read_to(reader, partition, 3)
-        partition = await reopened(reader, Point(3, last.note), Point(3, last.note))
+        partition = await opened(reader, Point(3, last.note), Point(3, last.note))
         produce(broker, "flights", [b"c"])
         assert values(await read_to(reader, partition, 4)) == [(4, b"c")]
         await reader.close()
@@ -80,7 +64,7 @@ def test_log_that_was_cut_is_told_whether_it_is_shorter_or_longer_now() -> None:
         copy_of(broker)
         broker.start()
         produce(broker, "flights", [b"lost", b"lost too"])
-        [*_, last] = await read_to(reader, await reopened(reader, kept), 3)
+        [*_, last] = await read_to(reader, await opened(reader, kept), 3)
         gone = Point(3, last.note)
         broker.kill()
         shutil.rmtree(broker.data)
@@ -92,7 +76,7 @@ def test_log_that_was_cut_is_told_whether_it_is_shorter_or_longer_now() -> None:
         produce(broker, "flights", [b"other"] * 5)
         assert "epoch" in str(await raised(SourceLogCut, lambda: opened(reader, gone)))
         assert "epoch" in str(await raised(SourceLogCut, lambda: opened(reader, kept, gone))), "of another shard"
-        partition = await reopened(reader, kept)
+        partition = await opened(reader, kept)
         assert values(await read_to(reader, partition, 6)) == [(each, b"other") for each in range(2, 7)]
         await reader.close()
 
