@@ -35,7 +35,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-shop demo-shop-record test lint format quick single pythons processes spark kafka etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-shop demo-shop-record test lint format quick single pythons processes spark kafka etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -81,6 +81,9 @@ demo-shop: install postgresql ## Kill a process of the shop each second for MINU
 
 demo-shop-record: install postgresql ## The same, and its verdict in examples/shop/last-verdict.md
 	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED) --record examples/shop/last-verdict.md
+
+demo-flights: install postgresql ## Kill what carries the flights of 2013, each second for MINUTES=10 (SEED=n; installs Spark and Kafka once)
+	@$(BIN)/python -m examples.flights.demo --minutes $(MINUTES) --seed $(SEED)
 
 test: lint etcd helm postgresql single processes spark kafka sim ## Check and test everything (more than an hour on two cores)
 	@echo 'make test: all passed'

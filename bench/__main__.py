@@ -27,6 +27,7 @@ from bench.groups import (
     footprint,
     ingress,
     messaging,
+    pipelines,
     recovery,
     shards,
     takeover,
@@ -67,6 +68,7 @@ MESSAGING: Final[dict[str, Group]] = {
     "one-step": waiting.one_step,
     "timers": waiting.timers,
     "suspended": waiting.suspended,
+    "pipelines": pipelines.pipelines,
 }
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 

@@ -404,6 +404,12 @@ OTHERS: Final = (
         "the kubelet counts",
     ),
     Limit(
+        "operator/deathless_operator/plan/pipelines/objects.py",
+        ("GRACE_S",),
+        Clock.ANOTHER,
+        "the kubelet counts",
+    ),
+    Limit(
         "operator/deathless_operator/model/settings.py",
         ("OperatorSettings.certificate_life_s", "OperatorSettings.authority_life_s"),
         Clock.WALL,

@@ -177,8 +177,9 @@ STEADY: Final = {
         "TAKEN_IN_S",
     ),
     "runtime/deathless/sources/link.py": ("AGAIN_MAX_S", "AGAIN_MIN_S", "CONNECT_S", "LEADERLESS_MAX_S", "PING_S"),
-    "runtime/deathless/sources/machine.py": ("MARK_S",),
+    "runtime/deathless/sources/machine.py": ("AGAIN_S", "MARK_S"),
     "runtime/deathless/pipelines/client.py": ("FULL_PAUSE_S", "RESIGN_S"),
+    "runtime/deathless/spark/announcing.py": ("RETRY_MIN_S", "RETRY_MAX_S"),
     "runtime/deathless/spark/agent.py": ("AGAIN_MAX_S", "AGAIN_S", "REPORT_S", "UNANSWERED_S"),
     "runtime/deathless/spark/driver.py": (
         "AGAIN_MAX_S",
@@ -269,6 +270,7 @@ STEADY: Final = {
     "operator/deathless_operator/model/settings.py": ("OperatorSettings.resync_s",),
     "operator/deathless_operator/plan/drill/drill.py": ("ACTIVE_REQUEUE_S", "WAITING_REQUEUE_S", "REQUEUE_MAX_S"),
     "operator/deathless_operator/plan/log_runs/run.py": ("LOOK_S", "WAIT_S", "TTL_LOOK_MAX_S"),
+    "operator/deathless_operator/plan/pipelines/plan.py": ("READY_LOOK_S", "LOOK_S", "WAIT_S"),
     "operator/deathless_operator/plan/service/erasure.py": ("LOOK_S",),
     "operator/deathless_operator/plan/service/plan.py": ("UNSEEN_S",),
     "operator/deathless_operator/plan/service/upgrading/upgrade.py": ("LOOK_S",),

@@ -19,7 +19,7 @@ from deathless_operator.cluster.kinds import SERVICE, kind_of
 
 pytestmark = pytest.mark.apiserver
 # Their manifests without an image are for one machine: a cluster asks for an image and a volume.
-LAPTOP = {"docs/quick-start.md", "docs/callers.md"}
+LAPTOP = {"docs/quick-start.md", "docs/callers.md", "docs/pipelines.md"}
 # What our plugin adds to kubectl.
 OURS = "deathless"
 

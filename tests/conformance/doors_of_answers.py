@@ -43,6 +43,7 @@ from deathless_operator.model.service import read_spec, read_status
 from deathless_operator.plan.drill.reports import AgentReport, encode_report, read_report
 from deathless_operator.plan.log_runs.rehearsals import read_rehearsed
 from deathless_operator.plan.log_runs.replays import read_replayed
+from deathless_operator.plan.pipelines.reading import read_agent_status
 from deathless_operator.plan.service import erasure
 from deathless_operator.plan.service.reading import read_announcement
 from deathless_operator.plan.service.upgrading.image_check import fingerprint_in, spellings_in
@@ -227,6 +228,13 @@ ANSWERS = [
         ("deathless_operator/plan/service/reading.py::read_announcement",),
         of_text(read_announcement),
         b'{"epoch":1}',
+        json_bytes,
+    ),
+    Door(
+        "an annotation of an agent, at the operator",
+        ("deathless_operator/plan/pipelines/reading.py::read_agent_status",),
+        of_text(read_agent_status),
+        b'{"pid":1,"agent":"a","role":"driver","number":4}',
         json_bytes,
     ),
     Door(

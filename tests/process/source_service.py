@@ -30,6 +30,12 @@ def take(column: Column, ctx: Context, row: Row) -> None:
 
 
 @taker.query
+def size(column: Column) -> int:
+    """Give how many there are."""
+    return len(column.numbers)
+
+
+@taker.query
 def look(column: Column) -> list[int]:
     """Give all."""
     return column.numbers

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cli_tool import Bank, read_until
 from replica_set import DEADLINE_S, send_signal, wait_for
+from tests.unit.deathless.shell.api_server import api_server
 
 from deathless.base.errors import SparkMissing
+from deathless.base.pipelines.agents import AgentConfig
 from deathless.pipelines.client import PipelineClient
 from deathless.shell.operate.agents import DriverView, look_at_drivers, running_agents
 
@@ -101,6 +104,7 @@ def test_up_starts_drivers_beside_the_replicas_and_down_ends_them(pipeline: Pipe
     told = pipeline.json("status")
     assert [each["name"] for each in told["drivers"]] == ["d0", "d1"]
     assert {each["ui"] for each in told["drivers"]} == {"http://127.0.0.1:4040"}
+    assert {os.readlink(f"/proc/{each['driverPid']}/cwd") for each in told["drivers"]} == {str(pipeline.folder)}
     shown = pipeline.run("status").stdout
     assert f"{drives.name} drives, number {drives.number}, 1 warm" in shown
     assert "http://127.0.0.1:4040" in shown
@@ -168,3 +172,41 @@ def test_without_spark_nothing_is_started(pipeline: Pipeline, monkeypatch: pytes
     assert SparkMissing.code in pipeline.run("up", "--detach", code=SparkMissing.exit_code).stderr
     assert pipeline.supervisors() == {}
     assert "no driver can run here" in pipeline.run("check", "--no-run").stdout
+
+
+def test_an_agent_in_a_pod_finds_its_service_by_address_and_tells_the_api_server(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    pipeline.up()
+    pipeline.wait_for_both()
+    addresses = tuple(filter(None, (each["client"] for each in pipeline.json("status")["replicas"])))
+    config = AgentConfig(pipeline="bank", name="pod", module="delays.py:build", addresses=addresses)
+    with api_server(tmp_path) as server:
+        server.put("bank-drivers-0")
+        place = server.place
+        told = {
+            "KUBERNETES_SERVICE_HOST": place.host,
+            "KUBERNETES_SERVICE_PORT": str(place.port),
+            "POD_NAMESPACE": place.namespace,
+            "POD_NAME": "bank-drivers-0",
+            "DEATHLESS_TOKEN_FILE": place.token_file,
+            "DEATHLESS_CA_FILE": place.ca_file,
+            "DEATHLESS_AGENT_CONFIG": msgspec.json.encode(config).decode(),
+            "TMPDIR": str(tmp_path),
+        }
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "deathless.spark.host"], cwd=pipeline.folder, env={**os.environ, **told}
+        )
+        try:
+
+            def role() -> str:
+                metadata: Any = server.pods["bank-drivers-0"]["metadata"]
+                status = (metadata.get("annotations") or {}).get("deathless.dev/status", "{}")
+                return str(json.loads(status).get("role", ""))
+
+            wait_for(lambda: role() == "warm", "its word")
+            assert (tmp_path / "agent" / "ready").exists()
+        finally:
+            agent.terminate()
+            assert agent.wait(DEADLINE_S) == 0
+    pipeline.down()

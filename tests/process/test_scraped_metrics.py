@@ -18,6 +18,8 @@ from test_tls_set import files_in
 
 from deathless.base.config import TlsConfig
 from deathless.shell.web.replica_metrics import MESSAGING, MESSAGING_GROWING
+from deathless.shell.web.sink_metrics import expose_sinks
+from deathless.shell.web.source_metrics import expose_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "kubernetes" / "metrics.md"
@@ -95,9 +97,12 @@ def test_some_are_used() -> None:
 
 
 def told_elsewhere() -> set[str]:
-    """Families of drivers and of traces, which these replicas have none of."""
+    """Families of drivers, traces, sinks and sources, which these replicas have none of."""
+    beside = (expose_sinks({"facts": None}, {}) + expose_sources({"flights": None}, {})).decode()
     names = [name for name in MESSAGING if name.startswith(("driver_", "spans_"))]
-    return {f"deathless_{name}{'_total' if name in MESSAGING_GROWING else ''}" for name in names}
+    return {f"deathless_{name}{'_total' if name in MESSAGING_GROWING else ''}" for name in names} | set(
+        families(beside)
+    )
 
 
 def test_page_names_what_is_told_and_nothing_else(told: str) -> None:

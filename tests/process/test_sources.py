@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import pytest
 from replica_set import ReplicaSet, children_of, send_signal, wait_for
@@ -33,6 +33,8 @@ SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
 FAULTS = ("source", "worker", "frozen source", "replica", "source and worker", "frozen source")
 KEYS = ("a", "b", "c", "d", "e")
 ROWS = 40  # of a file
+AHEAD = 800
+T = TypeVar("T")
 MANIFEST = """\
 apiVersion: deathless.dev/v1alpha1
 kind: DeathlessService
@@ -58,6 +60,7 @@ class Taker:
     def __init__(self, folder: Path, shards: int) -> None:
         self.folder = folder / "in"
         self.folder.mkdir()
+        self.counted = 0  # rows that were taken in, when they were counted last
         self.directory = folder / "taker"
         source = SourceConfig(
             name="lines", kind="files", input="numbers", key="value.key", options={"folder": str(self.folder)}
@@ -81,16 +84,16 @@ class Taker:
 
     def taken(self) -> dict[str, list[int]]:
         """What each key holds."""
-
-        async def ask() -> dict[str, list[int]]:
-            async with Client("taker", [f"dir:{self.directory}"], shards=len(self.shards)) as client:
-                return {key: await client.query("look", key, result=list[int]) for key in KEYS}
-
-        return asyncio.run(ask())
+        return dict(zip(KEYS, asyncio.run(self._ask("look", list[int])), strict=True))
 
     def count(self) -> int:
         """How many rows were taken in."""
-        return sum(map(len, self.taken().values()))
+        self.counted = sum(asyncio.run(self._ask("size", int)))
+        return self.counted
+
+    async def _ask(self, query: str, result: type[T]) -> list[T]:
+        async with Client("taker", [f"dir:{self.directory}"], shards=len(self.shards)) as client:
+            return [await client.query(query, key, result=result) for key in KEYS]
 
     def status(self) -> SourceStatus | None:
         """What the source says; it reads beside the primary of shard 0."""
@@ -111,7 +114,7 @@ def running(folder: Path, shards: int = 1) -> Iterator[Taker]:
 
 
 class Writer:
-    """Files that appear until it is stopped."""
+    """Files that appear until it is stopped, while no more than AHEAD rows wait for a slow machine."""
 
     def __init__(self, taker: Taker) -> None:
         self.rows: list[tuple[str, int]] = []
@@ -122,6 +125,8 @@ class Writer:
 
     def _write(self) -> None:
         for number in itertools.count():
+            while len(self.rows) - self._taker.counted > AHEAD and not self._ended.wait(0.1):
+                pass
             rows = [(KEYS[at % 5], number * ROWS + at) for at in range(ROWS)]
             self._taker.write(f"{number:06}.jsonl", [{"key": key, "number": value} for key, value in rows])
             self.rows += rows

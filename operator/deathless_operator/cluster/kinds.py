@@ -41,6 +41,7 @@ DRILL = Kind("deathless.dev/v1alpha1", "FailoverDrill", "failoverdrills")
 LIVE_UPGRADE = Kind("deathless.dev/v1alpha1", "LiveUpgrade", "liveupgrades")
 REPLAY = Kind("deathless.dev/v1alpha1", "Replay", "replays")
 REHEARSAL = Kind("deathless.dev/v1alpha1", "Rehearsal", "rehearsals")
+PIPELINE = Kind("deathless.dev/v1alpha1", "SparkPipeline", "sparkpipelines")
 POD = Kind("v1", "Pod", "pods")
 NODE = Kind("v1", "Node", "nodes", namespaced=False)
 SECRET = Kind("v1", "Secret", "secrets")
@@ -61,9 +62,9 @@ ISSUER = Kind("cert-manager.io/v1", "Issuer", "issuers")
 CLUSTER_ISSUER = Kind("cert-manager.io/v1", "ClusterIssuer", "clusterissuers", namespaced=False)
 
 ALL = (
-    SERVICE, DRILL, LIVE_UPGRADE, REPLAY, REHEARSAL, POD, NODE, SECRET, CONFIG_MAP, KUBE_SERVICE, SERVICE_ACCOUNT,
-    CLAIM, STATEFUL_SET, BUDGET, ROLE, ROLE_BINDING, NETWORK_POLICY, LEASE, EVENT, CORE_EVENT, CERTIFICATE, ISSUER,
-    CLUSTER_ISSUER,
+    SERVICE, DRILL, LIVE_UPGRADE, REPLAY, REHEARSAL, PIPELINE, POD, NODE, SECRET, CONFIG_MAP, KUBE_SERVICE,
+    SERVICE_ACCOUNT, CLAIM, STATEFUL_SET, BUDGET, ROLE, ROLE_BINDING, NETWORK_POLICY, LEASE, EVENT, CORE_EVENT,
+    CERTIFICATE, ISSUER, CLUSTER_ISSUER,
 )  # fmt: skip
 _BY_NAME = {(each.api_version, each.kind): each for each in ALL}
 

@@ -28,17 +28,29 @@ from deathless_operator.cluster.carry_out import Performer
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import ApiRefused, ApiUnreachable
 from deathless_operator.cluster.events import Recorder
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, REHEARSAL, REPLAY, SERVICE, Kind
+from deathless_operator.cluster.kinds import (
+    CERTIFICATE,
+    DRILL,
+    LIVE_UPGRADE,
+    NODE,
+    PIPELINE,
+    REHEARSAL,
+    REPLAY,
+    SERVICE,
+    Kind,
+)
 from deathless_operator.cluster.lease import Election, LeaseTimes
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.observe_drill import DrillObserver
 from deathless_operator.cluster.observe_log_run import LogRunKind, LogRunObserver
+from deathless_operator.cluster.observe_pipeline import PipelineObserver
 from deathless_operator.cluster.trust import Trust
 from deathless_operator.handlers.health import Health
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile import Reconciler, ServiceReconciler
 from deathless_operator.handlers.reconcile_drill import DrillReconciler
 from deathless_operator.handlers.reconcile_log_run import LogRunReconciler
+from deathless_operator.handlers.reconcile_pipeline import PipelineReconciler
 from deathless_operator.handlers.watches import NodeTable, make_registry, make_settings, watch
 from deathless_operator.handlers.work_queue import WorkQueue
 from deathless_operator.handlers.workers import WORKERS, Workers
@@ -52,7 +64,7 @@ MAINTAIN_S = 15.0  # who takes an authority away waits no longer than this
 RETRY_S = 3.0
 LEASE_PATIENCE_S = 1.0
 ALWAYS = (SERVICE, DRILL)  # nothing is done before these are served
-LATER = (LIVE_UPGRADE, REPLAY, REHEARSAL)
+LATER = (LIVE_UPGRADE, REPLAY, REHEARSAL, PIPELINE)
 """Kinds of later releases: an operator that is upgraded before its CRDs goes on with those that are served."""
 TOLD_WITH_SERVICE = (LIVE_UPGRADE,)  # no key of the queue: one is told about with its service
 LATER_S = 60.0
@@ -234,7 +246,14 @@ class Operator:
             )
             for each in (replays, rehearsals)
         }
-        return {SERVICE.kind: service, DRILL.kind: drill, **runs}
+        pipeline = PipelineReconciler(
+            observer=PipelineObserver(api, observer),
+            performer=performer,
+            recorder=recorder,
+            settings=settings,
+            metrics=self.metrics,
+        )
+        return {SERVICE.kind: service, DRILL.kind: drill, PIPELINE.kind: pipeline, **runs}
 
     async def _wait_for(self, api: Api, missing: Sequence[Kind]) -> None:
         """Wait until a kind of a later release is served; then this process ends, and is started again with it."""

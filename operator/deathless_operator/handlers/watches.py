@@ -29,6 +29,7 @@ from deathless_operator.cluster.kinds import (
     DRILL,
     LIVE_UPGRADE,
     NODE,
+    PIPELINE,
     POD,
     REHEARSAL,
     REPLAY,
@@ -131,6 +132,9 @@ def make_registry(
 
     async def ours(namespace: str | None, name: str | None, body: kopf.Body, **_: Any) -> None:
         enqueue(Key(str(body["kind"]), str(namespace), str(name)), SETTLE_S)
+        for key in keys_of(body):
+            if key.kind == PIPELINE.kind:  # whose service this is
+                enqueue(key, SETTLE_OWNED_S)
 
     async def asking(body: kopf.Body, **_: Any) -> None:
         namespace, service = str(body["metadata"]["namespace"]), asked_of(body)
@@ -171,12 +175,15 @@ def asked_of(live_upgrade: Mapping[str, Any]) -> str:
 
 
 def keys_of(owned: Mapping[str, Any]) -> list[Key]:
-    """Return whom an object that we made is about: its service, one that is gone, the drill or run whose pod it is."""
+    """Return whom an object that we made is about: its service or pipeline, one that is gone, its drill or run."""
     meta = owned["metadata"]
     found = []
     service = (meta.get("labels") or {}).get(names.LABEL_SERVICE)
     if service:
         found.append(Key(SERVICE.kind, str(meta["namespace"]), str(service)))
+    pipeline = (meta.get("labels") or {}).get(names.LABEL_PIPELINE)
+    if pipeline:
+        found.append(Key(PIPELINE.kind, str(meta["namespace"]), str(pipeline)))
     annotations = meta.get("annotations") or {}
     erased = str(annotations.get(names.ERASE_ANNOTATION) or "").split("/")
     if len(erased) == 2:

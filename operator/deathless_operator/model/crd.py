@@ -1,7 +1,7 @@
 """The CustomResourceDefinitions: names, columns and subresources around the schemas of the models.
 
-Guarantees: what `crds/` holds is what these functions give (a test compares). SparkPipeline is a name that later
-versions take. Does not: write files (tools/crds.py does). Imports model and base only.
+Guarantees: what `crds/` holds is what these functions give (a test compares). Does not: write files (tools/crds.py
+does). Imports model and base only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from deathless.base.manifest import ServiceSpec
+from deathless.base.pipelines.manifest import SparkPipelineSpec
 from deathless_operator.model.drill import DrillSpec, DrillStatus
 from deathless_operator.model.live_upgrade import LiveUpgradeSpec, LiveUpgradeStatus
 from deathless_operator.model.names import (
@@ -19,6 +20,8 @@ from deathless_operator.model.names import (
     GROUP,
     LIVE_UPGRADE_KIND,
     LIVE_UPGRADE_PLURAL,
+    PIPELINE_KIND,
+    PIPELINE_PLURAL,
     REHEARSAL_KIND,
     REHEARSAL_PLURAL,
     REPLAY_KIND,
@@ -32,12 +35,14 @@ from deathless_operator.model.replay import ReplaySpec, ReplayStatus
 from deathless_operator.model.rules import (
     DRILL_RULES,
     LIVE_UPGRADE_RULES,
+    PIPELINE_RULES,
     REHEARSAL_RULES,
     REPLAY_RULES,
     SERVICE_RULES,
     Rule,
 )
 from deathless_operator.model.schema import structural, with_rules
+from deathless_operator.model.spark_pipeline import PipelineStatus
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import Json, JsonObject
 
@@ -215,7 +220,30 @@ REHEARSAL = Definition(
     ),
     scale=False,
 )
-DEFINITIONS = (SERVICE, DRILL, LIVE_UPGRADE, REPLAY, REHEARSAL)
+PIPELINE = Definition(
+    kind=PIPELINE_KIND,
+    plural=PIPELINE_PLURAL,
+    short_names=("sp",),
+    description="Spark between services: queries over topics, whose rows become calls of handlers, each exactly once.",
+    spec=SparkPipelineSpec,
+    status=PipelineStatus,
+    rules=PIPELINE_RULES,
+    columns=(
+        Column(name="Ready", path=".status.ready", description="Drivers that drive or are warm, of wanted drivers."),
+        Column(name="Driver", path=".status.driver", description="The pod whose driver drives."),
+        Column(name="Number", path=".status.number", type="integer", description="Under which it drives."),
+        Column(name="Warm", path=".status.warm", type="integer", description="Drivers that are warm and wait."),
+        Column(
+            name="Status",
+            path='.status.conditions[?(@.type=="Ready")].reason',
+            description="Why it is ready, or why not.",
+        ),
+        Column(name="Image", path=".spec.image", priority=1, description="The image of drivers and replicas."),
+        AGE,
+    ),
+    scale=False,
+)
+DEFINITIONS = (SERVICE, DRILL, LIVE_UPGRADE, REPLAY, REHEARSAL, PIPELINE)
 
 
 def make_crd(definition: Definition) -> JsonObject:

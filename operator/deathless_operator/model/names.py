@@ -21,6 +21,8 @@ REPLAY_KIND: Final = "Replay"
 REPLAY_PLURAL: Final = "replays"
 REHEARSAL_KIND: Final = "Rehearsal"
 REHEARSAL_PLURAL: Final = "rehearsals"
+PIPELINE_KIND: Final = "SparkPipeline"
+PIPELINE_PLURAL: Final = "sparkpipelines"
 FIELD_MANAGER: Final = "deathless-operator"
 
 # Labels.
@@ -34,6 +36,8 @@ LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
 LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check, upgrade, drill, erase, adopt, replay or rehearsal
+LABEL_PIPELINE: Final = f"{GROUP}/pipeline"  # on drivers' pods and what belongs to them: the pipeline's name
+ROLE_DRIVER: Final = "driver"  # of a pod whose Spark driver drives; its agent sets and removes it
 ROLE_PRIMARY: Final = "primary"
 SERVING: Final = "true"
 
@@ -80,6 +84,7 @@ PURPOSE_ADOPT: Final = "adopt"
 PURPOSE_UPGRADE: Final = "upgrade"
 PURPOSE_REPLAY: Final = "replay"
 PURPOSE_REHEARSAL: Final = "rehearsal"
+PURPOSE_DRIVER: Final = "pipeline-driver"
 
 # Ports.
 CLIENT_PORT: Final = 7401
@@ -87,6 +92,7 @@ REPLICATION_PORT: Final = 7402
 CONTROL_PORT: Final = 7403
 HTTP_PORT: Final = 8080
 HEALTH_PORT: Final = 8081
+SPARK_UI_PORT: Final = 4040  # on the loopback address of a driver's pod
 SERVICE_HTTP_PORT: Final = 80
 SERVICE_HTTPS_PORT: Final = 443  # where the front door shows a certificate
 
@@ -102,12 +108,14 @@ ISSUER_CA_FOLDER: Final = "/etc/deathless-issuer-ca"
 OPERATOR_TOKEN_FOLDER: Final = "/etc/deathless-operator-token"  # noqa: S105 - a folder's name, no secret
 OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
 DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
+DRIVER_SECRET_FOLDER: Final = "/etc/deathless-secret"  # noqa: S105 - a folder's name, no secret
 SINKS_FOLDER: Final = "/etc/deathless-sinks"  # in it a folder with the Secret of each sink that names one
 SOURCES_FOLDER: Final = "/etc/deathless-sources"  # in it a folder with the Secret of each source that names one
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
 FORMER_SOCKET: Final = f"{RUN_FOLDER}/former.sock"  # where the code that is upgraded from is asked
 CONTAINER: Final = "replica"
+DRIVER_CONTAINER: Final = "driver"
 FORMER_CONTAINER: Final = "former"
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts a token
 
@@ -223,6 +231,16 @@ def erase_pod(name: str, digest: str) -> str:
     return f"{name}-erase-{digest}"
 
 
+def drivers(name: str) -> str:
+    """Name the StatefulSet of a pipeline's drivers, and all else that belongs to them."""
+    return f"{name}-drivers"
+
+
+def ui_service(name: str) -> str:
+    """Name the Service that points at the driver that drives."""
+    return f"{name}-ui"
+
+
 def pod(name: str, ordinal: int) -> str:
     """Name the pod of replica `r<ordinal>`."""
     return f"{name}-{ordinal}"
@@ -261,6 +279,17 @@ def shard_label(shard: int, shards: int) -> dict[str, str]:
 def member(ordinal: int, shard: int, shards: int) -> str:
     """Name a replica as people read and write it: `r0`, or `1/r0` of shard 1 where there are several."""
     return f"{shard}/r{ordinal}" if shards > 1 else f"r{ordinal}"
+
+
+def driver_selector(name: str) -> dict[str, str]:
+    """Give the labels that the pods of a pipeline's drivers have, and replicas have not."""
+    return {LABEL_PIPELINE: name, LABEL_PURPOSE: PURPOSE_DRIVER}
+
+
+def driver_labels(name: str) -> dict[str, str]:
+    """Give the labels of every object that belongs to a pipeline's drivers."""
+    found = {LABEL_NAME: "deathless-driver", LABEL_INSTANCE: name, LABEL_MANAGED_BY: FIELD_MANAGER}
+    return found | driver_selector(name)
 
 
 def labels(name: str) -> dict[str, str]:

@@ -7,9 +7,9 @@ Why: who applies a contradiction is told by `kubectl apply` at once, in words, n
     message    what is wrong and what to write instead
 
 Guarantees: each relation that `relation_problems`, `cluster_problems`, `drill_problems`, `live_upgrade_problems`,
-`replay_problems` and `rehearsal_problems` find has its rule here, and each rule a sample that passes and one that fails
-(tests/samples). Lists, mappings and texts they look at are bounded, so their cost estimates stay low. Does not:
-evaluate them; the API server does. Imports base, model.
+`replay_problems` and `rehearsal_problems` find has its rule here, and of a pipeline what it alone has; each rule has a
+sample that passes and one that fails (tests/samples). Lists, mappings and texts they look at are bounded, so their cost
+estimates stay low. Does not: evaluate them; the API server does. Imports base, model.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final
 from deathless.base.limits import Limits
 from deathless.base.lock_stores import CLUSTER_STORE, LOCK_STORES, settings_classes
 from deathless.base.manifest_pod import PodTemplate
+from deathless.base.pipelines.conf import FIELDS, FIXED, REFUSED
 from deathless.base.source_kinds import SOURCE_KINDS
 from deathless_operator.model.drill import LASTING
 from deathless_operator.model.grace import END_S
@@ -394,5 +395,38 @@ REHEARSAL_RULES: Final = (
         where="spec",
         rule="!has(self.followSeconds) || self.followSeconds < self.activeDeadlineSeconds",
         message="followSeconds must be less than activeDeadlineSeconds: its pod is ended then",
+    ),
+)
+_NOT_IN_CONF: Final = [*FIELDS, *REFUSED]
+_FIXED_CONF: Final = " && ".join(
+    f"(!('{name}' in self.conf) || self.conf['{name}'] == '{value}')" for name, value in FIXED.items()
+)
+PIPELINE_RULES: Final = (
+    Rule(
+        name="pipeline-image-needed",
+        where="spec",
+        rule=_set("image"),
+        message="image is missing: name the image that holds module, deathless, PySpark and Java",
+    ),
+    Rule(
+        name="pipeline-log-claim-or-size",
+        where="spec",
+        rule=f"{_set('logStorage.claimName')} != {_set('logStorage.size')}",
+        message="logStorage needs claimName, of an existing ReadWriteMany claim, or size, of a new one, and not both",
+    ),
+    Rule(
+        name="pipeline-conf-names",
+        where="spec",
+        rule=f"!has(self.conf) || self.conf.all(name, name.startsWith('spark.') && !(name in {_NOT_IN_CONF}))",
+        message=(
+            "conf has a name that can't be set here: names begin with spark., fields say master, memory and cores of "
+            "drivers and the application's name, and there is neither Spark Connect nor dynamic allocation"
+        ),
+    ),
+    Rule(
+        name="pipeline-conf-fixed",
+        where="spec",
+        rule=f"!has(self.conf) || ({_FIXED_CONF})",
+        message=f"conf sets another value than a pipeline needs: leave out {', '.join(FIXED)}",
     ),
 )

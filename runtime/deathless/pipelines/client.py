@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
-from deathless.base.errors import HandlerFailed
+from deathless.base.errors import HandlerFailed, InvalidConfig
+from deathless.base.pipelines.agents import AgentConfig
 from deathless.base.shards import shard_of
 from deathless.base.tls import TlsConfig
 from deathless.pipelines.assignment import Assignment
@@ -27,6 +28,8 @@ from deathless.pipelines.ledger import (
 )
 from deathless.pipelines.service import DRIVERS, DriversView, Opened, QueryView, RefusedView
 from deathless.sdk.client import SyncClient
+from deathless.shell.disk.small_files import read_small
+from deathless.shell.operate.target import find_target
 
 if TYPE_CHECKING:
     from deathless.shell.operate.target import Target
@@ -71,6 +74,14 @@ class PipelineClient:
         config, access = found.config, found.access
         folder = f"dir:{config.service_directory}"
         return cls(config.service, [folder], token=access.token or None, tls=access.tls, shards=config.shards)
+
+    @classmethod
+    def as_agent(cls, config: AgentConfig) -> Self:
+        """Give one for an agent or its driver. Raises: InvalidConfig, InvalidArgument, PermissionRefused."""
+        if config.directory:
+            return cls.of(find_target("", config.directory, every=True))
+        token = _token_in(config.service_token_file)
+        return cls(config.pipeline, config.addresses, token=token or None, tls=config.tls, shards=1)
 
     def __enter__(self) -> Self:
         self._client.__enter__()
@@ -197,3 +208,13 @@ class PipelineClient:
                 raise
             raise refusal(error.message) from None
         return found
+
+
+def _token_in(path: str) -> str:
+    """Read a token; empty: no file is named. Raises: InvalidConfig."""
+    if not path:
+        return ""
+    try:
+        return read_small(path).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path}: the token can't be read: {error}") from None

@@ -57,7 +57,9 @@ class Routing:
     """
 
     def __init__(self, key: str, *, input_name: str, shards: int, key_bytes_max: int, message_bytes_max: int) -> None:
-        self.fingerprint = hashlib.blake2b(f"{key}/{shards}".encode(), digest_size=FINGERPRINT_BYTES).digest()
+        # The limits say which rows are refused, and those go to the shard of the empty key.
+        placing = f"{key}/{shards}/{key_bytes_max}/{message_bytes_max}"
+        self.fingerprint = hashlib.blake2b(placing.encode(), digest_size=FINGERPRINT_BYTES).digest()
         self.shards = shards
         self._input = input_name
         self._key_bytes_max = key_bytes_max

@@ -38,6 +38,7 @@ WINDOW_MESSAGES: Final = 4096  # of one shard that are not committed; with more 
 WINDOW_BYTES: Final = 8 << 20  # likewise
 READ_RECORDS_MAX: Final = 1024
 MARK_S: Final = 1.0  # a shard that is behind for so long, with nothing under way, gets a mark
+AGAIN_S: Final = 0.05  # the shortest pause until a stream that was refused is opened again
 MARK_IDS: Final = 10_000  # or once it is behind by so many ids
 
 
@@ -162,7 +163,7 @@ class PartitionMachine:
                 refused = decode_struct(StreamRefused, body)
                 if (refused.source, refused.stream) == each.sender.key:
                     wait_s = each.sender.refused(refused, now)
-                    each.again_at = None if wait_s is None else now + wait_s
+                    each.again_at = None if wait_s is None else now + max(wait_s, AGAIN_S)
             case _:
                 pass
         each.forget()
@@ -206,8 +207,8 @@ class PartitionMachine:
         ahead = [note for last, note in zip(far, notes, strict=True) if last > min(far)]
         if any(note[:FINGERPRINT_BYTES] != self._routing.fingerprint for note in ahead):
             raise SourceKeyChanged(
-                f"stream {self._shards[0].sender.key}: key was changed while its shards have taken in ids up to "
-                f"{', '.join(map(str, far))}"
+                f"stream {self._shards[0].sender.key}: key, or limits, were changed while its shards have taken in ids "
+                f"up to {', '.join(map(str, far))}"
             )
         self._read_id = min(far)
         return sorted(Point(last, note[FINGERPRINT_BYTES:]) for last, note in zip(far, notes, strict=True))

@@ -31,9 +31,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from deathless.base.backoff import pause_after
 from deathless.base.errors import DeathlessError, RetryLater
+from deathless.base.pipelines.agents import AgentConfig
 from deathless.pipelines.client import PipelineClient
 from deathless.pipelines.ledger import DriverDeposed, QueryStopped
-from deathless.shell.operate.target import find_target
+from deathless.shell.operate.agents import read_agent_config
+from deathless.shell.operate.target import Target, find_target
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.service_code.loading import load_attribute
@@ -270,8 +272,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "module", help="the function that builds the queries: module:function or path/to/file.py:function"
     )
-    parser.add_argument("--manifest", required=True, help="of the pipeline's service")
-    parser.add_argument("--directory", required=True, help="of that service; empty: the manifest counts")
+    parser.add_argument("--config", default="", help="of the agent; empty: manifest and directory count")
+    parser.add_argument("--manifest", default="", help="of the pipeline's service")
+    parser.add_argument("--directory", default="", help="of that service; empty: the manifest counts")
     parser.add_argument("--control", type=int, required=True, help="descriptor of the line to the agent")
     parser.add_argument("--folder", required=True, help="an empty folder, which the agent removes")
     parser.add_argument("--trigger", default="100 milliseconds", help="pause between two batches")
@@ -283,8 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the process until it is replaced or its agent is gone. Raises: DeathlessError where it can't begin."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     die_with_parent()
-    found = find_target(given.manifest, given.directory, every=True)
-    pipeline = found.config.service
+    config = read_agent_config(Path(given.config)) if given.config else None
+    found = None if config is not None else find_target(given.manifest, given.directory, every=True)
+    pipeline = config.pipeline if config is not None else found.config.service if found is not None else ""
     configure("info", pipeline, "spark")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells of an error is told by us, in one line
     control = Control(Line(socket.socket(fileno=given.control), Order))
@@ -295,12 +299,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         control.tell(Fact(ui=pages))
     driver = Driver(spark, build, control, given.trigger, folder)
     number, queries = driver.wait()
-    with PipelineClient.of(found) as client:
+    with _client_of(config, found) as client:
         try:
             driver.drive(client, number, queries, Holds(pipeline))
         except DriverDeposed as error:
             _LOG.warning("this driver was replaced", extra={"error": str(error)})
             _end(DEPOSED)
+
+
+def _client_of(config: AgentConfig | None, found: Target | None) -> PipelineClient:
+    if config is not None:
+        return PipelineClient.as_agent(config)
+    assert found is not None, "one of them is given"
+    return PipelineClient.of(found)
 
 
 if __name__ == "__main__":

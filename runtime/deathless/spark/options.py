@@ -26,6 +26,7 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.base.shards import shard_directory
+from deathless.base.tls import TlsConfig
 from deathless.codec.untrusted import read_json
 from deathless.shell.client.driver import count_shards
 from deathless.topics.http_port import HttpPort
@@ -41,11 +42,23 @@ BESIDE: Final = "DEATHLESS_SERVICES_FOLDER"
 TOKEN_FILE: Final = "DEATHLESS_CALLER_TOKEN_FILE"  # noqa: S105  the name of a variable, which names a file
 """Environment variable: file with the token that is shown to HTTP ports."""
 
+TLS_FILES: Final = ("DEATHLESS_CALLER_CA_FILE", "DEATHLESS_CALLER_CERTIFICATE_FILE", "DEATHLESS_CALLER_KEY_FILE")
+"""Environment variables: files with the authorities that are trusted at HTTP ports, and what is shown there."""
+
 MAX_ROWS: Final = 1_000_000
 _STARTS: Final = ("earliest", "latest")
 _OPTIONS: Final = (
     "topic", "folder", "url", "service", "tokenFile", "caFile", "startingPositions", "maxRowsPerBatch", "hold",
 )  # fmt: skip
+
+
+class _Shown(NamedTuple):
+    """Files with what is shown and trusted at HTTP ports."""
+
+    token_file: str
+    ca_file: str
+    certificate_file: str
+    key_file: str
 
 
 class Settings(NamedTuple):
@@ -60,6 +73,8 @@ class Settings(NamedTuple):
     service: str  # empty: the place was given
     token_file: str = ""
     ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
 
     def reader(self, shard: int, source: str = "") -> RowSource:
         """Give what reads a shard; of one source, if it is named. Raises: InvalidArgument."""
@@ -80,7 +95,16 @@ class Settings(NamedTuple):
     def _remote(self, shard: int, source: str = "") -> RemoteTopic:
         urls = self.place.split(",")
         made = "" if not source else _source(source)
-        return RemoteTopic(urls, self.topic, shard, made, token_file=self.token_file, ca_file=self.ca_file)
+        return RemoteTopic(
+            urls,
+            self.topic,
+            shard,
+            made,
+            token_file=self.token_file,
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+        )
 
 
 def read_options(options: Mapping[str, str]) -> Settings:
@@ -98,12 +122,14 @@ def read_options(options: Mapping[str, str]) -> Settings:
     if start not in _STARTS:
         raise InvalidArgument(f"startingPositions is one of {', '.join(_STARTS)}, not {start!r}")
     place = _place(options)
-    token_file, ca_file = options.get("tokenFile", os.environ.get(TOKEN_FILE, "")), options.get("caFile", "")
-    shards = _shards(topic, place, token_file, ca_file)
+    ca, certificate, key = (os.environ.get(name, "") for name in TLS_FILES)
+    token = options.get("tokenFile", os.environ.get(TOKEN_FILE, ""))
+    shown = _Shown(token, options.get("caFile", ca), certificate, key)
+    shards = _shards(topic, place, shown)
     hold, service = options.get("hold", ""), options.get("service", "")
     if hold:
         hold_name(hold)
-    return Settings(topic, place, shards, start, _rows(options), hold, service, token_file, ca_file)
+    return Settings(topic, place, shards, start, _rows(options), hold, service, *shown)
 
 
 def _place(options: Mapping[str, str]) -> str:
@@ -129,11 +155,18 @@ def _is_remote(place: str) -> bool:
     return place.startswith(("http://", "https://"))
 
 
-def _shards(topic: str, place: str, token_file: str, ca_file: str) -> int:
+def _shards(topic: str, place: str, shown: _Shown) -> int:
     """Give how many shards the service has. Raises: InvalidArgument; as `HttpPort.ask`."""
     if not _is_remote(place):
         return count_shards([f"dir:{place}"])
-    topics = list_topics(HttpPort(place.split(","), token_file=token_file, ca_file=ca_file))
+    port = HttpPort(
+        place.split(","),
+        token_file=shown.token_file,
+        ca_file=shown.ca_file,
+        certificate_file=shown.certificate_file,
+        key_file=shown.key_file,
+    )
+    topics = list_topics(port)
     shards = [each.shard for each in topics if each.topic == topic]
     if not shards:
         raise InvalidArgument(
@@ -151,6 +184,12 @@ def offer_services(services: Mapping[str, str], beside: str = "") -> None:
     """
     os.environ[SERVICES] = msgspec.json.encode(dict(services)).decode()
     os.environ[BESIDE] = beside
+
+
+def offer_tls(tls: TlsConfig) -> None:
+    """Have processes that this one starts show and trust these files at HTTP ports."""
+    for name, path in zip(TLS_FILES, (tls.ca, tls.certificate, tls.key), strict=True):
+        os.environ[name] = path
 
 
 def known_services() -> dict[str, str]:

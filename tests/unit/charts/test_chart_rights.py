@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 from tests.unit.charts.rendering import ALL_ON, NAMESPACE, ROOT, VARIANTS, Object, find, render
+from tests.unit.deathless_operator.plan.pipelines.pipeline_world import resource as pipeline_resource
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import LogStorage
@@ -15,6 +16,7 @@ from deathless_operator.cluster.kinds import Kind
 from deathless_operator.handlers import watches
 from deathless_operator.handlers.process import LATER
 from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.pipelines.objects import PipelineObjects
 from deathless_operator.plan.service.objects import Code, Lock, Objects
 from deathless_operator.plan.service.placement import Mounted
 from deathless_operator.plan.snapshot import ResourceView
@@ -23,7 +25,8 @@ READ = ("get", "list", "watch")
 APPLY = ("create", "patch")  # server-side apply asks for both
 # What the operator does with each kind, in the namespaces of services. What it owns goes by the garbage collector.
 NEEDED: dict[Kind, tuple[str, ...]] = {
-    kinds.SERVICE: READ,
+    kinds.SERVICE: (*READ, *APPLY),  # that of a pipeline; policies admit no other
+    kinds.PIPELINE: READ,
     kinds.DRILL: (*READ, "patch"),  # its finalizer
     kinds.LIVE_UPGRADE: READ,
     kinds.REPLAY: (*READ, "delete"),  # one that has ended, after its time
@@ -50,7 +53,8 @@ NEEDED_BELOW = {
     for kind in (kinds.SERVICE, kinds.DRILL)
     for part, verb in (("status", "patch"), ("finalizers", "update"))
 } | {
-    ("deathless.dev", f"{kind.plural}/status", "patch") for kind in (kinds.LIVE_UPGRADE, kinds.REPLAY, kinds.REHEARSAL)
+    ("deathless.dev", f"{kind.plural}/status", "patch")
+    for kind in (kinds.LIVE_UPGRADE, kinds.REPLAY, kinds.REHEARSAL, kinds.PIPELINE)
 }
 DRAINS = {("", "pods/eviction", "create")}  # where drills may drain nodes
 # Of the whole cluster, whatever namespaces are served.
@@ -144,10 +148,18 @@ def test_every_kind_that_is_listed_watched_or_made_is_in_the_table() -> None:
     assert claim is not None
     made = [*objects.supports(lock, [code]), claim]
     made.append(objects.stateful_set(Mounted(config_map="c", claim="l"), lock, code, replicas=3))
+    made += pipeline_objects().all()
     applied = {kinds.kind_of(manifest) for manifest in made}
     assert applied == {kind for kind, verbs in NEEDED.items() if set(APPLY) <= set(verbs)} - {
         kinds.POD, kinds.SECRET, kinds.CERTIFICATE, kinds.EVENT,
     }  # fmt: skip
+
+
+def pipeline_objects() -> PipelineObjects:
+    """What is made for a pipeline."""
+    found = pipeline_resource().pipeline
+    assert found is not None
+    return PipelineObjects(found, "shop", "u", OperatorSettings())
 
 
 def test_every_kind_of_the_operator_is_in_the_table() -> None:
@@ -158,7 +170,8 @@ def test_operator_holds_what_it_grants_to_each_service() -> None:
     # Nobody can grant what he does not have.
     spec = ServiceSpec(module="bank:bank", image="bank:1")
     resource = ResourceView(namespace="default", name="bank", uid="1", generation=1, spec=spec)
-    granted = [each for each in Objects(resource, spec, OperatorSettings()).access() if each["kind"] == "Role"]
+    made = [*Objects(resource, spec, OperatorSettings()).access(), *pipeline_objects().access()]
+    granted = [each for each in made if each["kind"] == "Role"]
     may = allowed(rules_of({}, "ClusterRole", f"deathless-operator:{NAMESPACE}"))
     given = {(group, what, "*", verb) for role in granted for group, what, _, verb in allowed(as_rules(role["rules"]))}
     assert given and given <= may

@@ -19,6 +19,7 @@ from tests.unit.charts.rendering import NAMESPACE, render
 from tests.unit.charts.test_chart_rendering import etcd_arguments, operator_arguments
 from tests.unit.deathless_operator.plan.drill_world import World as DrillWorld
 from tests.unit.deathless_operator.plan.drill_world import make_spec
+from tests.unit.deathless_operator.plan.pipelines.pipeline_world import resource as pipeline_resource
 from tests.unit.deathless_operator.plan.service.upgrading.test_image_check import checking
 
 from deathless.base.manifest import ServiceSpec
@@ -28,6 +29,7 @@ from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill.pods import agent_manifest, runner_manifest
+from deathless_operator.plan.pipelines.objects import PipelineObjects
 from deathless_operator.plan.service.erasure import Record, eraser_manifest
 from deathless_operator.plan.service.objects import Code, Lock, Objects
 from deathless_operator.plan.service.placement import Mounted
@@ -45,7 +47,7 @@ SELF = {CLIENT, REPLICATION, CONTROL, HTTP, HEALTH}
 # Who calls whom at which ports. A pair that is not here passes nothing. Pods that no policy is about (CALLERS) may call
 # whom they like, so their rows say what the callee lets in.
 CALLERS = ("runner", "stranger", "caller", "check", "agent", "names")
-GUARDED = ("bank", "shop", "operator", "lock-store", "certificates")
+GUARDED = ("bank", "shop", "operator", "lock-store", "certificates", "driver")
 API = {443, 6443}
 NAMES = {DNS, -DNS}  # by TCP, and by UDP
 TABLE: dict[tuple[str, str], set[int]] = {
@@ -66,6 +68,12 @@ TABLE: dict[tuple[str, str], set[int]] = {
     ("certificates", "outside"): {*NAMES, *API},
     ("lock-store", "names"): {*NAMES},
     ("lock-store", "outside"): {*NAMES},
+    # A driver of a pipeline is called by nobody, and calls services at their ports, whosever they are.
+    ("driver", "bank"): {CLIENT, HTTP},
+    ("driver", "shop"): {CLIENT, HTTP},
+    ("driver", "operator"): {HTTP},
+    ("driver", "names"): {*NAMES, *API, CLIENT, HTTP},
+    ("driver", "outside"): {*NAMES, *API, CLIENT, HTTP},
     ("eraser", "lock-store"): {ETCD, ETCD_METRICS},
     ("chart-test", "lock-store"): {ETCD, ETCD_METRICS},
     ("outside", "bank"): {HEALTH},
@@ -167,6 +175,9 @@ def scene(values: Object | None = None, **fields: Any) -> tuple[Policies, dict[s
     )
     eraser: Any = eraser_manifest(record, settings)
     _, check = checking(image="bank:2")
+    pipeline = pipeline_resource().pipeline
+    assert pipeline is not None
+    drivers = PipelineObjects(pipeline, "prod", "u", settings)
     parts = templates(objects)
     pods = {
         "bank": read_peer(bank.replica()),
@@ -181,6 +192,7 @@ def scene(values: Object | None = None, **fields: Any) -> tuple[Policies, dict[s
         "check": read_peer(check),
         "bank-upgrade": read_peer(bank.driver()),
         "shop-upgrade": read_peer(shop.driver()),
+        "driver": read_peer(driver_pod(drivers)),
         "stranger": Peer(name="stranger", namespace="prod"),
         "caller": Peer(name="caller", namespace="web"),
         "names": Peer(name="names", namespace="kube-system", labels=(("k8s-app", "kube-dns"),)),
@@ -188,9 +200,18 @@ def scene(values: Object | None = None, **fields: Any) -> tuple[Policies, dict[s
     }
     if "lock-users" in parts:
         pods["lock-users"] = read_peer(parts["lock-users"])
-    policies = [bank.policy(), shop.policy(), *(each for each in objects if each["kind"] == "NetworkPolicy")]
+    policies: list[Any] = [bank.policy(), shop.policy(), drivers.network_policy()]
+    policies += [*(each for each in objects if each["kind"] == "NetworkPolicy")]
     labels = {name: {"kubernetes.io/metadata.name": name} for name in ("prod", "web", "kube-system", NAMESPACE)}
     return Policies(list(pods.values()), policies, labels), pods
+
+
+def driver_pod(drivers: PipelineObjects) -> Object:
+    """The first pod of a pipeline's drivers."""
+    made: Any = drivers.stateful_set()
+    template = made["spec"]["template"]
+    metadata = {"name": "delays-drivers-0", "namespace": "prod", **template["metadata"]}
+    return {"metadata": metadata, "spec": template["spec"]}
 
 
 def passing(rules: Policies, caller: Peer, callee: Peer) -> set[int]:
@@ -224,7 +245,7 @@ def test_every_policy_is_about_the_pods_that_it_is_named_after() -> None:
         name: [policy["metadata"]["name"] for policy in rules.of(pod)] for name, pod in pods.items() if rules.of(pod)
     }
     installed = {name: [f"deathless-{name}"] for name in ("operator", "lock-store", "certificates")}
-    assert about == {"bank": ["bank"], "shop": ["shop"], **installed}
+    assert about == {"bank": ["bank"], "shop": ["shop"], "driver": ["delays-drivers"], **installed}
 
 
 def changed(policies: list[Object]) -> Iterator[tuple[str, list[Object]]]:

@@ -47,6 +47,10 @@ REASONS: dict[str, dict[str, str]] = {
         "Install": CHARTS,
         "In one namespace": "tests/apiserver/test_rights.py runs an operator with the rights of that installation",
     },
+    "kubernetes/pipelines.md": {
+        "Pipelines in a cluster": "tests/apiserver/test_pipelines.py reads what is shown; no pod runs there",
+        "Commands": "tests/process/test_pipeline_up.py runs one of them on a laptop",
+    },
     "kubernetes/rehearsals.md": {
         "Rehearsal": "tests/cluster/test_rehearsals.py makes two and waits for them",
         "Replay": "tests/cluster/test_rehearsals.py makes one and waits for it",

@@ -78,8 +78,8 @@ class InputUnreadable(Invalid):
 
 
 class SourceKeyChanged(Invalid):
-    """A source finds the keys of rows otherwise than before, while some shards lack rows that others have."""
+    """A source places rows otherwise than before, while some shards lack rows that others have."""
 
     code = "DL3085"
     http_status = 409
-    remedy = "set `key` of the source as it was until all shards are equally far, and change it then"
+    remedy = "set `key` and limits as they were until all shards are equally far, and change them then"

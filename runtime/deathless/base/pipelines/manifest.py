@@ -23,11 +23,12 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.manifest import API_VERSION, KIND, Manifest, Metadata, ServiceSpec, relation_problems
-from deathless.base.manifest_fields import Endpoint, FilePath, Module, Part, Text, Texts, told
+from deathless.base.manifest_fields import Endpoint, FilePath, Module, Part, SecretRef, Text, Texts, told
 from deathless.base.manifest_parts import (
     PEERS_MAX,
     REPLICAS_MAX,
     LogStorage,
+    Peer,
     PeerService,
     Resources,
     SecretKeyRef,
@@ -65,6 +66,15 @@ class PipelineDrivers(Part, frozen=True):
         told("Memory of Java in a driver; Python takes what it needs beside it."),
     ] = "1g"
     resources: Annotated[Resources, told("Resource requests and limits of a driver, in a cluster.")] = Resources()
+    secret_ref: Annotated[
+        SecretRef | None,
+        told("Secret whose keys are files in /etc/deathless-secret of a driver, in a cluster: for a database, say."),
+    ] = None
+    allow_to: Annotated[
+        tuple[Peer, ...],
+        Meta(max_length=32),
+        told("What a driver may reach beside services, DNS and the API server: a database, in a cluster."),
+    ] = ()
 
 
 class PipelineService(PeerService, frozen=True):
@@ -102,7 +112,7 @@ class SparkPipelineSpec(Part, frozen=True):
     services: Annotated[
         tuple[PipelineService, ...],
         Meta(max_length=PEERS_MAX),
-        told("Services that it reads from or sends rows to. When there are none: all that stand beside it."),
+        told("Services that it reads from or sends rows to. Without any: on a laptop all that stand beside it."),
     ] = ()
     trigger: Annotated[
         Annotated[
@@ -117,7 +127,7 @@ class SparkPipelineSpec(Part, frozen=True):
     log_storage: Annotated[LogStorage, told("Where the log of the pipeline's service is stored.")] = LogStorage()
     suspend: Annotated[
         bool,
-        told("Stop the drivers and every replica; where the queries stand is kept. `deathless up` starts nothing."),
+        told("Stop the drivers and every replica; where the queries stand is kept. On a laptop nothing is started."),
     ] = False
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
@@ -193,7 +203,13 @@ def pipeline_problems(pipeline: SparkPipeline) -> list[Problem]:
 
 def ignored_of_drivers(pipeline: SparkPipeline) -> list[str]:
     """Give the fields of drivers that were set and mean nothing to processes on one machine."""
-    return ["spec.drivers.resources"] if pipeline.spec.drivers.resources != Resources() else []
+    drivers = pipeline.spec.drivers
+    found = {
+        "spec.drivers.resources": drivers.resources != Resources(),
+        "spec.drivers.secretRef": drivers.secret_ref is not None,
+        "spec.drivers.allowTo": bool(drivers.allow_to),
+    }
+    return [name for name, is_set in found.items() if is_set]
 
 
 def trigger_text(trigger: str) -> str:
@@ -221,6 +237,7 @@ def agent_configs(
     module: str,
     directory: str,
     beside: str,
+    folder: str,
     folders: Mapping[str, str],
     token_file: str = "",
 ) -> list[AgentConfig]:
@@ -231,6 +248,7 @@ def agent_configs(
         module: as `spec.module`, its path made absolute.
         directory: of the pipeline's service, absolute.
         beside: the folder in which that stands.
+        folder: of the manifest, absolute: where drivers work.
         folders: of each service that `spec.services` names, absolute.
         token_file: `spec.tokenFile`, absolute; empty: there is none.
     """
@@ -241,6 +259,7 @@ def agent_configs(
             name=f"d{index}",
             module=module,
             directory=directory,
+            folder=folder,
             beside="" if spec.services else beside,
             services={each.name: ",".join(each.urls) or folders[each.name] for each in spec.services},
             token_file=token_file,

@@ -70,7 +70,7 @@ class StreamSender:
     def __init__(self, key: StreamKey, nonce: bytes, on_refusal: OnRefusal = OnRefusal.STOP) -> None:
         self.key = key
         self.state = State.CLOSED
-        self.why = ""  # it was refused last, code first; empty: it was not since it was welcomed last
+        self.why = ""  # it was refused last, code first; empty: it was not since it was welcomed, or took something in
         self.next_id = -1  # that is to be offered, or a higher one; -1: nobody has said yet
         self.ended = False  # whether the end of the stream stands behind all below that
         self.note = b""  # as the last welcome told it
@@ -120,6 +120,7 @@ class StreamSender:
     def committed(self, commit: StreamCommit) -> None:
         """Everything up to here is confirmed."""
         if self.state is State.OPEN and commit.session == self._session:
+            self.why = ""
             self._forget(commit.next_seq, ended=commit.ended)
 
     def refused(self, refused: StreamRefused, now: float) -> float | None:

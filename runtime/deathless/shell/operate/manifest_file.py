@@ -165,6 +165,7 @@ class LoadedManifest:
             module=self.pipeline_module,
             directory=str(self.directory),
             beside=str(beside),
+            folder=str(self.folder),
             folders=folders,
             token_file=str(self.folder / token) if token else "",
         )

@@ -1,11 +1,13 @@
 """What the service refused raises what it was refused with, and a full service is waited for."""
 
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from deathless.base.errors import HandlerFailed
+from deathless.base.errors import HandlerFailed, InvalidArgument, InvalidConfig
+from deathless.base.pipelines.agents import AgentConfig
 from deathless.pipelines import client as client_module
 from deathless.pipelines.assignment import Assignment
 from deathless.pipelines.client import RESIGN_S, PipelineClient
@@ -112,3 +114,26 @@ def test_it_is_closed_with_its_block(made: tuple[PipelineClient, Any, list[float
         ("drop_refused", "alarms"),
     ]
     assert fake.closed
+
+
+def test_an_agent_finds_its_service_by_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And shows the token that stands in the file at that time."""
+    told: list[tuple[object, object, object, object]] = []
+
+    class Noted(FakeClient):
+        def __init__(self, service: str, addresses: object, *, token: object, shards: int, **_: object) -> None:
+            super().__init__()
+            told.append((service, addresses, token, shards))
+
+    monkeypatch.setattr(client_module, "SyncClient", Noted)
+    (tmp_path / "token").write_text("of the pipeline\n")
+    config = AgentConfig(
+        pipeline="delays", name="d", module="m:b", addresses=("a:7401",), service_token_file=str(tmp_path / "token")
+    )
+    PipelineClient.as_agent(config)
+    assert told == [("delays", ("a:7401",), "of the pipeline", 1)]
+    (tmp_path / "token").unlink()
+    with pytest.raises(InvalidConfig, match="the token can't be read"):
+        PipelineClient.as_agent(config)
+    with pytest.raises(InvalidArgument, match="no service was started here"):
+        PipelineClient.as_agent(AgentConfig(pipeline="delays", name="d", module="m:b", directory=str(tmp_path)))

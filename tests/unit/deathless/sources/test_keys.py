@@ -11,8 +11,12 @@ from deathless.sources.keys import KEPT_BYTES, Routing
 from deathless.sources.port import Record
 
 
-def routing(key: str = "value.origin", *, shards: int = 1, message_bytes_max: int = 1 << 20) -> Routing:
-    return Routing(key, input_name="flights", shards=shards, key_bytes_max=20, message_bytes_max=message_bytes_max)
+def routing(
+    key: str = "value.origin", *, shards: int = 1, key_bytes_max: int = 20, message_bytes_max: int = 1 << 20
+) -> Routing:
+    return Routing(
+        key, input_name="flights", shards=shards, key_bytes_max=key_bytes_max, message_bytes_max=message_bytes_max
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,5 +73,6 @@ def test_a_row_that_is_too_long_is_named_and_its_beginning_kept() -> None:
 def test_a_key_lives_on_its_shard_and_settings_that_place_rows_otherwise_have_another_fingerprint() -> None:
     found = routing(shards=3).route(Record(0, b'{"origin": "JFK"}'))
     assert found.shard == shard_of(b"JFK", 3)
-    assert routing().fingerprint == routing(message_bytes_max=5).fingerprint
-    assert len({routing().fingerprint, routing("key").fingerprint, routing(shards=2).fingerprint}) == 3
+    others = [routing("key"), routing(shards=2), routing(message_bytes_max=5), routing(key_bytes_max=5)]
+    assert routing().fingerprint == routing().fingerprint
+    assert len({routing().fingerprint, *(each.fingerprint for each in others)}) == 5

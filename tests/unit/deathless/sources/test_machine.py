@@ -25,7 +25,7 @@ from deathless.codec.streams.rows import decode_row
 from deathless.codec.wire import PREFIX_BYTES, PacketReader, Type, decode_struct, struct_packet
 from deathless.core.primary.admission import cut_messages
 from deathless.sources.keys import FINGERPRINT_BYTES, Routing
-from deathless.sources.machine import MARK_IDS, MARK_S, WINDOW_MESSAGES, PartitionMachine, State
+from deathless.sources.machine import AGAIN_S, MARK_IDS, MARK_S, WINDOW_MESSAGES, PartitionMachine, State
 from deathless.sources.port import Batch, Partition, Point, Record
 
 KEYS = [f"k{at}" for at in range(8)]
@@ -191,7 +191,7 @@ def test_what_another_shard_lacks_is_not_read_by_another_key() -> None:
     take(of, primaries, [record(n) for n in range(10)])
     primaries[0].next_seq -= 2  # it never got the last rows
     assert min(each.next_seq for each in primaries) != max(each.next_seq for each in primaries)
-    with pytest.raises(SourceKeyChanged, match="stream rows/0: key was changed"):
+    with pytest.raises(SourceKeyChanged, match="stream rows/0: key, or limits, were changed"):
         opened(primaries, "value.number", 1).points()
     opened(primaries, "value.key", 2).points()
     primaries[0].next_seq = primaries[1].next_seq = 11  # all are equally far
@@ -235,6 +235,8 @@ def test_a_stream_that_stands_is_opened_again_and_one_that_was_taken_is_not() ->
     for shard, packets in of.due(6.0):
         deliver(of, primaries, shard, packets, 6.0)
     assert of.views()[0].problem == ""
+    of.received(0, *refusal("DL3005", bytes(16), -1), 6.0)  # for good: it is asked all the same, and not at once
+    assert of.deadline(6.0) == 6.0 + AGAIN_S
     primaries[0].nonce = b"another's"
     of.lost(0)
     connect(of, primaries, 0)

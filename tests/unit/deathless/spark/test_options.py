@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from deathless.base.errors import InvalidArgument
-from deathless.spark.options import BESIDE, SERVICES, known_services, offer_services, read_options
+from deathless.base.tls import TlsConfig
+from deathless.spark.options import (
+    BESIDE,
+    SERVICES,
+    TLS_FILES,
+    known_services,
+    offer_services,
+    offer_tls,
+    read_options,
+)
 
 
 def test_a_topic_and_a_folder_are_enough(tmp_path: Path) -> None:
@@ -69,3 +78,14 @@ def test_a_source_is_a_service_and_an_incarnation(tmp_path: Path) -> None:
     assert settings.reader(0, f"{'a' * 32}.7").source().incarnation == 7
     with pytest.raises(InvalidArgument, match="names no source"):
         settings.reader(0, "x")
+
+
+def test_certificates_of_an_agent_are_shown_and_trusted_unless_the_source_says_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in TLS_FILES:
+        monkeypatch.setenv(name, "")
+    offer_tls(TlsConfig(ca="/ca", certificate="/cert", key="/key"))
+    found = read_options({"topic": "departures", "folder": str(tmp_path)})
+    assert (found.ca_file, found.certificate_file, found.key_file) == ("/ca", "/cert", "/key")
+    assert read_options({"topic": "departures", "folder": str(tmp_path), "caFile": "/other"}).ca_file == "/other"

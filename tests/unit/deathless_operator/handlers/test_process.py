@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, LIVE_UPGRADE, NODE, REHEARSAL, REPLAY, SERVICE, Kind
+from deathless_operator.cluster.kinds import (
+    CERTIFICATE,
+    DRILL,
+    LIVE_UPGRADE,
+    NODE,
+    PIPELINE,
+    REHEARSAL,
+    REPLAY,
+    SERVICE,
+    Kind,
+)
 from deathless_operator.handlers import process
 from deathless_operator.handlers.process import ALWAYS, LATER, Operator, RunOptions
 from deathless_operator.model.settings import OperatorSettings
@@ -50,7 +60,7 @@ def prepared(api: Any, monkeypatch: pytest.MonkeyPatch) -> frozenset[Kind]:
 def test_operator_of_a_later_release_than_the_kinds_goes_on_with_those_that_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert set(LATER) == {LIVE_UPGRADE, REPLAY, REHEARSAL}
+    assert set(LATER) == {LIVE_UPGRADE, REPLAY, REHEARSAL, PIPELINE}
     assert prepared(Served(SERVICE, DRILL), monkeypatch) == {NODE}
     assert prepared(Served(SERVICE, DRILL, REPLAY, CERTIFICATE), monkeypatch) == {NODE, REPLAY, CERTIFICATE}
 

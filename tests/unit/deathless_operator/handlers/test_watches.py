@@ -15,6 +15,7 @@ from deathless_operator.cluster.kinds import (
     DRILL,
     LIVE_UPGRADE,
     NODE,
+    PIPELINE,
     REHEARSAL,
     REPLAY,
     SERVICE,
@@ -67,6 +68,19 @@ def test_what_we_made_is_looked_at_later_than_what_people_write() -> None:
     body = kopf.Body({"kind": "DeathlessService", "metadata": {"namespace": "shop", "name": "bank"}})
     asyncio.run(handlers["watch-deathlessservices"](namespace="shop", name="bank", body=body))
     assert due == {BANK: SETTLE_S}
+
+
+def test_what_happens_to_a_pipelines_service_and_to_its_drivers_has_the_pipeline_looked_at() -> None:
+    due: dict[Key, float] = {}
+    registry = make_registry(due.__setitem__, ignore, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
+    handlers: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
+    metadata: Any = {"namespace": "shop", "name": "delays", "labels": {names.LABEL_PIPELINE: "delays"}}
+    pipeline = Key(PIPELINE.kind, "shop", "delays")
+    asyncio.run(handlers["watch-pods"](body=kopf.Body({"kind": "Pod", "metadata": metadata})))
+    assert due.pop(pipeline) == SETTLE_OWNED_S
+    body = kopf.Body({"kind": SERVICE.kind, "metadata": metadata})
+    asyncio.run(handlers["watch-deathlessservices"](namespace="shop", name="delays", body=body))
+    assert due == {Key(SERVICE.kind, "shop", "delays"): SETTLE_S, pipeline: SETTLE_OWNED_S}
 
 
 def test_event_of_a_belonging_has_its_service_read_anew_and_one_of_a_pod_or_set_does_not() -> None:

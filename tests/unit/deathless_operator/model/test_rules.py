@@ -15,12 +15,14 @@ from deathless_operator.model.drill import DrillSpec, drill_problems
 from deathless_operator.model.rules import (
     DRILL_RULES,
     LIVE_UPGRADE_RULES,
+    PIPELINE_RULES,
     REHEARSAL_RULES,
     REPLAY_RULES,
     SERVICE_RULES,
     Rule,
 )
 from deathless_operator.model.service import read_spec
+from deathless_operator.model.spark_pipeline import read_pipeline
 from deathless_operator.plan.log_runs.reading import read_rehearsal, read_replay
 from deathless_operator.plan.service.reading import read_live_upgrade
 
@@ -31,6 +33,7 @@ RULES = [
     *(("upgrade", rule) for rule in LIVE_UPGRADE_RULES),
     *(("replay", rule) for rule in REPLAY_RULES),
     *(("rehearsal", rule) for rule in REHEARSAL_RULES),
+    *(("pipeline", rule) for rule in PIPELINE_RULES),
 ]
 # The API server alone knows what was before, and reads texts as quantities and schedules.
 SERVER_ALONE = ("drill-schedule-has-five-fields",)
@@ -52,6 +55,8 @@ def problems(folder: str, manifest: Any) -> list[str]:
         return list(read_replay(manifest).problems)
     if folder == "rehearsal":
         return list(read_rehearsal(manifest).problems)
+    if folder == "pipeline":
+        return list(read_pipeline(manifest).problems)
     found = find_problems(manifest["spec"], DrillSpec)
     return [str(problem) for problem in found] or drill_problems(msgspec.convert(manifest["spec"], DrillSpec))
 

@@ -20,6 +20,8 @@ from deathless.base.pipelines.manifest import (
 )
 from deathless.base.schema_check import find_problems, show_path
 
+FOLDERS = {"airports": "/x/airports"}
+
 
 def document(**spec: object) -> dict[str, Any]:
     """A document with these fields of spec."""
@@ -93,18 +95,25 @@ def test_agents_are_told_all_that_their_drivers_need() -> None:
     services = [{"name": "airports"}, {"name": "far", "urls": ["http://a:1", "http://b:1"]}]
     made = pipeline(services=services, trigger="5s", drivers={"replicas": 2, "cores": 4, "memory": "2g"})
     found = agent_configs(
-        made, module="/x/delays.py:build", directory="/x/d", beside="/x", folders={"airports": "/x/airports"}
+        made,
+        module="/x/delays.py:build",
+        directory="/x/d",
+        beside="/x",
+        folder="/m",
+        folders={"airports": "/x/airports"},
     )
     assert [each.name for each in found] == ["d0", "d1"]
     assert (found[0].pipeline, found[0].module, found[0].directory) == ("delays", "/x/delays.py:build", "/x/d")
     assert found[0].services == {"airports": "/x/airports", "far": "http://a:1,http://b:1"}
-    assert (found[0].trigger, found[0].beside) == ("5 seconds", "")
+    assert (found[0].trigger, found[0].beside, found[0].folder) == ("5 seconds", "", "/m")
     assert found[0].conf["spark.master"] == "local[4]"
     assert found[0].conf["spark.driver.memory"] == "2g"
 
 
 def test_without_services_all_that_stand_beside_are_known() -> None:
-    [one, _] = agent_configs(pipeline(), module="m:b", directory="/x/d", beside="/x", folders={}, token_file="/t")
+    [one, _] = agent_configs(
+        pipeline(), module="m:b", directory="/x/d", beside="/x", folder="/m", folders={}, token_file="/t"
+    )
     assert (one.beside, one.services, one.token_file) == ("/x", {}, "/t")
 
 
@@ -117,4 +126,6 @@ def test_what_a_user_sets_of_spark_counts() -> None:
 def test_triggers_are_told_as_spark_writes_them_and_resources_mean_nothing_here() -> None:
     assert [trigger_text(each) for each in ("100ms", "5s", "1m")] == ["100 milliseconds", "5 seconds", "1 minutes"]
     assert ignored_of_drivers(pipeline()) == []
-    assert ignored_of_drivers(pipeline(drivers={"resources": {"requests": {"cpu": 1}}})) == ["spec.drivers.resources"]
+    drivers = {"resources": {"requests": {"cpu": 1}}, "secretRef": {"name": "s"}, "allowTo": [{"podSelector": {}}]}
+    ignored = [f"spec.drivers.{name}" for name in drivers]
+    assert ignored_of_drivers(pipeline(drivers=drivers)) == ignored

@@ -138,6 +138,16 @@ def test_where_another_life_of_it_was_the_offer_begins_where_that_one_ended() ->
     assert (sender.ended, batches(sender)) == (False, [(45, 40, 1, 1)])
 
 
+def test_what_was_refused_for_a_while_is_told_until_something_is_taken_in() -> None:
+    sender = opened()
+    sender.offer(0, encode_mark())
+    sender.packets(0.0)
+    sender.refused(refused(OutOfSpace.code, wait_ms=10, from_seq=1), 0.0)
+    assert sender.why.startswith(OutOfSpace.code)
+    sender.committed(StreamCommit(5, 2, ended=False))
+    assert sender.why == ""
+
+
 def test_what_is_known_to_be_taken_in_is_behind_nothing_that_is_offered() -> None:
     assert StreamSender(KEY, NONCE).committed_id == -1
     sender = opened(next_seq=5)
