@@ -150,11 +150,13 @@ async def pipelines(setting: Setting) -> list[Figure]:
         return [figure("pipeline_row_p50_ms", "a row through a pipeline, p50", None, "ms", note=str(missing))]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""), str(spark))))
     async with line(setting, path, drivers=2) as warm:
+        await warm.tick()  # a topic without any row has no schema yet, and no driver is warm
         await warm.wait_drivers(1)
         figures = [*await _rows(setting, warm), await _many(setting, warm)]
         gaps = await _kills(setting, warm, standbys=1)
         problem = await _problem(warm)
     async with line(setting, path, drivers=1) as cold:
+        await cold.tick()
         await cold.wait_drivers(0)
         without = await _kills(setting, cold, standbys=0)
         problem = problem or await _problem(cold)
