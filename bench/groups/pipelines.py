@@ -199,17 +199,20 @@ async def _rows(setting: Setting, to: Line) -> list[Figure]:
 
 async def _alone(setting: Setting, to: Line, count: int) -> list[float]:
     """Give the milliseconds of rows that Spark reads with its own checkpoint."""
-    checkpoint = setting.new_folder() / "checkpoint"
+    folder = setting.new_folder()
+    checkpoint, said = folder / "checkpoint", folder / "said"
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVICES / "tick_queries.py"), str(to.directory("source")), str(checkpoint), str(count),
-        env=to.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent,
+        env=to.environment | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdout=subprocess.PIPE, stderr=said.open("wb"), preexec_fn=die_with_parent,
     )  # fmt: skip
     assert process.stdout is not None
     took: list[float] = []
     try:
         async with asyncio.timeout(WAIT_S + count):
-            while (await process.stdout.readline()).strip() != b"ready":
-                assert process.returncode is None
+            while (line := await process.stdout.readline()).strip() != b"ready":
+                if not line:
+                    raise RuntimeError(f"Spark alone has ended: {said.read_text(errors='replace')[-500:]}")
             while len(took) < count:
                 await to.tick()
                 with contextlib.suppress(TimeoutError):  # the first rows come before it looks
