@@ -262,7 +262,8 @@ async def _kills(setting: Setting, to: Line, *, standbys: int) -> list[float]:
                 while (await to.wait_drivers(0)).number == driver.number:  # noqa: ASYNC110  other processes do it
                     await asyncio.sleep(POLL_S)
             await to.wait_times(to.sent, 20)
-            called = sorted(each[2] for each in await to.times(max(0, before - 200)))
+            # From a row shortly before the kill on: the pauses between what was measured before are none of a driver.
+            called = sorted(each[2] for each in await to.times(before - 10))
             gaps.append(max((later - earlier) / 1000 for earlier, later in pairwise(called)))
     finally:
         stop.set()
