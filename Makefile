@@ -107,7 +107,7 @@ helm: install ## Build what renders the charts and evaluates their alerts (once;
 	@status=0; $(BIN)/python lab/kubernetes.py helm alert-tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
-	@status=0; $(BIN)/python lab/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python -m lab.postgresql >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 SINGLE := $(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not spark and not kafka and not process and not etcd and not root and not apiserver and not cluster'
 
@@ -132,22 +132,22 @@ pythons: ## Run the tests of one process on each Python from 3.11 to 3.14 that t
 # Two files at a time: these tests wait for two thirds of their time. More of them would starve processes, and one that is
 # starved looks like a dead one. A wait that is too long ends by its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
-	@status=0; $(BIN)/python lab/packages.py tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python -m lab.packages tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 	@$(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance
 
 # One after the other: a Spark driver takes a core and a half while it starts.
 spark: install ## Tests with a real Spark: pipelines whose drivers are killed and frozen (installs 460 MB once)
-	@status=0; folder=$$($(BIN)/python lab/spark.py) || status=$$?; \
+	@status=0; folder=$$($(BIN)/python -m lab.spark) || status=$$?; \
 	if test $$status -eq 3; then echo "$$folder"; elif test $$status -ne 0; then exit $$status; else \
 	  PYTHONPATH="$$folder" $(BIN)/pytest --durations=10 --durations-min=5 -o faulthandler_timeout=600 -m spark tests/spark; fi
 
 kafka: install ## Tests with a real Kafka: brokers that are killed, topics that are made anew (installs 60 MB once)
-	@status=0; folder=$$($(BIN)/python lab/kafka.py) || status=$$?; \
+	@status=0; folder=$$($(BIN)/python -m lab.kafka) || status=$$?; \
 	if test $$status -eq 3; then echo "$$folder"; elif test $$status -ne 0; then exit $$status; else \
 	  PYTHONPATH="$$folder" $(BIN)/pytest --durations=10 --durations-min=5 -o faulthandler_timeout=600 -m kafka tests/kafka; fi
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
-	@status=0; $(BIN)/python lab/packages.py cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python -m lab.packages cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 kubernetes: install ## Build the Kubernetes that the cluster tests run on (once, 10 minutes; needs Go)
 	@status=0; $(BIN)/python lab/kubernetes.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
@@ -167,7 +167,7 @@ bench-cluster: kubernetes packages ## Measure on a real cluster (its own, or the
 
 # Where this machine can run none, one line says what for; an API server alone needs no more than its program.
 test-cluster: install ## End-to-end tests on a real cluster (its own, or the one of `make cluster-up`)
-	@status=0; $(BIN)/python lab/packages.py cluster >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3; \
+	@status=0; $(BIN)/python -m lab.packages cluster >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3; \
 	status=0; $(BIN)/python -m lab.cluster possible || status=$$?; \
 	case $$status in \
 	  0) $(BIN)/python lab/kubernetes.py || test $$? -eq 3; $(BIN)/python tools/image.py || test $$? -eq 3; \

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Install Apache Kafka from Maven's artifacts, where that is possible, and start brokers of our own from it.
 
 Why: topics of Kafka as sources of streams are tested against a real broker, which tests kill. Its jars (43 MB), an
@@ -9,7 +8,7 @@ Guarantees: does nothing when all of it is there; each jar is pinned by its hash
 requirements-kafka.txt. A `Broker` is ended with what it left when its `with` ends or its parent dies. Does not: touch
 the environment, or listen anywhere but on loopback.
 
-Usage: lab/kafka.py
+Usage: python -m lab.kafka
     prints the folder for PYTHONPATH; exit code 0 = it is there, with Java and the jars; 3 = left out because this
     machine can't install it (one line says why), 1 = the installation failed.
 """
@@ -33,6 +32,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from lab import debian
+
 from deathless.spark.session import java_version
 
 VERSION: Final = "4.4.0"
@@ -42,7 +43,6 @@ PINS: Final = Path(__file__).resolve().parent.parent / "requirements-kafka.txt"
 JARS: Final = Path(__file__).resolve().with_name("kafka.sha256")
 JAVA_MIN: Final = 17
 PACKAGES: Final = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
-APT: Final = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "-qq")
 JVM: Final = (
     "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )  # fmt: skip
@@ -168,17 +168,10 @@ def _fetch_jars(scratch: Path, target: Path) -> None:
 
 def _install_package(program: str) -> None:
     """Install Debian's package. Raises: Missing, CalledProcessError."""
-    package = PACKAGES[program]
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        why = "root" if os.geteuid() != 0 else "apt-get"
-        raise Missing(
-            f"Kafka left out: it needs Java {JAVA_MIN} and Maven; without {why} this machine can't install {package}"
-        )
-    print(f"Installing {package}", file=sys.stderr, flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run([*APT, "update"], check=True, env=environment, stdout=sys.stderr)
-    arguments = [*APT, "install", "-y", "--no-install-recommends", package]
-    subprocess.run(arguments, check=True, env=environment, stdout=sys.stderr)
+    try:
+        debian.install(PACKAGES[program])
+    except debian.CannotInstall as why:
+        raise Missing(f"Kafka left out: it needs Java {JAVA_MIN} and Maven; {why}") from None
 
 
 class Broker:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Install what the tests on this machine need of Debian's packages, where that is possible.
 
 Why: a fresh machine runs the process tests and the cluster tests with the project's own commands alone.
@@ -6,7 +5,7 @@ Why: a fresh machine runs the process tests and the cluster tests with the proje
 Guarantees: does nothing when every program is there. Does not: run another package manager, or start anything: a
 service that a package brings stays stopped.
 
-Usage: lab/packages.py tests | cluster
+Usage: python -m lab.packages tests | cluster
     tests = what process tests use to break file systems and networks; cluster = that, and what a cluster runs on.
     Exit code 0 = all there, 3 = left out because this machine can't install them (one line says why), 1 = it failed.
 """
@@ -17,6 +16,8 @@ import os
 import shutil
 import subprocess
 import sys
+
+from lab import debian
 
 OF_TESTS = {
     "bindfs": "bindfs", "fusermount3": "fuse3", "gcc": "gcc", "nsenter": "util-linux", "ip": "iproute2",
@@ -31,7 +32,6 @@ OF_CLUSTER = OF_TESTS | {
 FILES_OF_TESTS = {"/usr/include/stdlib.h": "libc6-dev"}
 FILES_OF_CLUSTER = FILES_OF_TESTS | {"/usr/lib/cni/bridge": "containernetworking-plugins"}
 WANTED = {"tests": (OF_TESTS, FILES_OF_TESTS), "cluster": (OF_CLUSTER, FILES_OF_CLUSTER)}
-APT = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "-qq")
 
 
 def missing(whose: str) -> list[str]:
@@ -45,34 +45,19 @@ def missing(whose: str) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Install; see the module's docstring for output and exit codes."""
     if len(arguments) != 1 or arguments[0] not in WANTED:
-        print(f"usage: lab/packages.py {' | '.join(WANTED)}", file=sys.stderr)
+        print(f"usage: python -m lab.packages {' | '.join(WANTED)}", file=sys.stderr)
         return 1
     wanted = missing(arguments[0])
     if not wanted:
         return 0
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        why = "root" if os.geteuid() != 0 else "apt-get"
-        print(f"packages left out: without {why} this machine can't install {', '.join(wanted)}")
-        return 3
-    print(f"Installing {', '.join(wanted)}", file=sys.stderr, flush=True)
-    # What a package would start must not start: the tests bring up what they need themselves.
-    policy = "/usr/sbin/policy-rc.d"
-    ours = not os.path.exists(policy)
-    if ours:
-        with open(policy, "w", encoding="ascii") as file:
-            file.write("#!/bin/sh\nexit 101\n")
-        os.chmod(policy, 0o755)
     try:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run([*APT, "update"], check=True, env=environment, stdout=sys.stderr)
-        install = [*APT, "install", "-y", "--no-install-recommends", *wanted]
-        subprocess.run(install, check=True, env=environment, stdout=sys.stderr)
+        debian.install(*wanted)
+    except debian.CannotInstall as why:
+        print(f"packages left out: {why}")
+        return 3
     except subprocess.CalledProcessError as error:
         print(f"packages: {error}", file=sys.stderr)
         return 1
-    finally:
-        if ours:
-            os.unlink(policy)
     left = missing(arguments[0])
     if left:
         print(f"packages: still missing {', '.join(left)}", file=sys.stderr)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Install PostgreSQL from Debian's package, where that is possible, and start servers of our own from it.
 
 Why: the driver for PostgreSQL is tested against a real server, which tests kill, and the shop's chaos run has one. The
@@ -8,7 +7,7 @@ listens on no port.
 Guarantees: does nothing when a server is installed; a `Server` is ended with what it left when its `with` ends or its
 parent dies. Does not: build PostgreSQL, run another package manager, or touch a cluster that the machine has.
 
-Usage: lab/postgresql.py
+Usage: python -m lab.postgresql
     prints the folder of its programs; exit code 0 = it is there, 3 = left out because this machine can't install it
     (one line says why), 1 = the installation failed.
 """
@@ -26,16 +25,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from lab import debian
 
 PACKAGE: Final = "postgresql"
 USER: Final = "deathless"  # who owns the cluster and all in it
 READY_S: Final = 60.0
 POLL_S: Final = 0.02
-APT: Final = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "-qq")
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,29 +54,10 @@ def find_binaries() -> Path | None:
 
 def install() -> None:
     """Install the package. Raises: Missing where that can't be done, CalledProcessError when it failed."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        why = "root" if os.geteuid() != 0 else "apt-get"
-        raise Missing(f"PostgreSQL left out: without {why} this machine can't install {PACKAGE}")
-    print(f"Installing {PACKAGE}", file=sys.stderr, flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with _nothing_starts():
-        subprocess.run([*APT, "update"], check=True, env=environment, stdout=sys.stderr)
-        arguments = [*APT, "install", "-y", "--no-install-recommends", PACKAGE]
-        subprocess.run(arguments, check=True, env=environment, stdout=sys.stderr)
-
-
-@contextlib.contextmanager
-def _nothing_starts() -> Iterator[None]:
-    policy = Path("/usr/sbin/policy-rc.d")
-    if policy.exists():
-        yield
-        return
-    policy.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
-    policy.chmod(0o755)
     try:
-        yield
-    finally:
-        policy.unlink()
+        debian.install(PACKAGE)
+    except debian.CannotInstall as why:
+        raise Missing(f"PostgreSQL left out: {why}") from None
 
 
 class Server:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Install PySpark beside the environment, where that is possible: it is larger than all the rest together.
 
 Why: pipelines are tested with a real Spark. PySpark comes as source with its jars, 460 MB; it is unpacked once into the
@@ -7,7 +6,7 @@ cache, and put on the module path of what needs it.
 Guarantees: does nothing when it is there; what it installs is pinned by hash in requirements-spark.txt. Does not: touch
 the environment, or start Spark.
 
-Usage: lab/spark.py
+Usage: python -m lab.spark
     prints the folder for PYTHONPATH; exit code 0 = it is there, and Java too; 3 = left out because this machine can't
     install it (one line says why), 1 = the installation failed.
 """
@@ -16,18 +15,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from lab import debian
+
 from deathless.spark.session import JAVA_MIN, java_version
 
 PINS: Final = Path(__file__).resolve().parent.parent / "requirements-spark.txt"
 PACKAGE: Final = "openjdk-17-jre-headless"
-APT: Final = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "-qq")
 
 
 class Missing(Exception):
@@ -66,16 +65,10 @@ def ensure() -> Path:
 
 def _install_java() -> None:
     """Install Debian's package. Raises: Missing, CalledProcessError."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        why = "root" if os.geteuid() != 0 else "apt-get"
-        raise Missing(
-            f"Spark left out: it needs Java {JAVA_MIN}, and without {why} this machine can't install {PACKAGE}"
-        )
-    print(f"Installing {PACKAGE}", file=sys.stderr, flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run([*APT, "update"], check=True, env=environment, stdout=sys.stderr)
-    arguments = [*APT, "install", "-y", "--no-install-recommends", PACKAGE]
-    subprocess.run(arguments, check=True, env=environment, stdout=sys.stderr)
+    try:
+        debian.install(PACKAGE)
+    except debian.CannotInstall as why:
+        raise Missing(f"Spark left out: it needs Java {JAVA_MIN}, and {why}") from None
 
 
 def main() -> int:

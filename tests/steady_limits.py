@@ -160,10 +160,9 @@ STEADY: Final = {
     "runtime/deathless/topics/http_port.py": ("AGAIN_MIN_S", "AGAIN_MAX_S"),
     "runtime/deathless/topics/reader.py": ("PAUSE_S",),
     "runtime/deathless/base/config.py": ("SinkConfig.block_s",),
-    "runtime/deathless/shell/web/sink_metrics.py": ("TIMEOUT_S",),
+    "runtime/deathless/shell/net/status_port.py": ("TIMEOUT_S",),
     "runtime/deathless/sinks/host.py": ("LOOK_S", "STATUS_S", "KEEP_S"),
     "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
-    "runtime/deathless/shell/web/source_metrics.py": ("TIMEOUT_S",),
     "runtime/deathless/sources/adopting.py": ("PATIENCE_S",),
     "runtime/deathless/sources/files.py": ("LOOK_S",),
     "runtime/deathless/sources/host.py": (

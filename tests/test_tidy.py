@@ -37,6 +37,9 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/execution/invocations/misfits.py": (
         "tests/unit/deathless/execution/invocations/test_restoration.py"
     ),
+    "operator/deathless_operator/handlers/reconcile_whole.py": (
+        "tests/unit/deathless_operator/handlers/test_reconcile_pipeline.py"
+    ),
     "runtime/deathless/cli/demo/service_2.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/demo/upgrades.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/run/dev.py": "tests/process/test_cli_dev.py",

@@ -15,27 +15,23 @@ changes. Does not: decide anything (`machine` does). Imports stores when they ar
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import time
 from collections.abc import Coroutine
-from typing import Final, assert_never, cast
+from typing import Final, assert_never
 
 import msgspec
 
 from deathless.base.config import ReplicaConfig, SinkConfig
 from deathless.base.errors import DeathlessError, Internal, InvalidConfig, PortTaken, SinkUnavailable
-from deathless.shell.link.config_file import read_config
-from deathless.shell.link.orders import LineProtocol
+from deathless.shell.link.side_process import PRIMARY, keep_beside, led_epoch, run_beside
 from deathless.shell.link.sink_status import PROBLEM_MAX, SinkStatus, write_status
 from deathless.shell.link.standing import Standing
-from deathless.shell.net.abstract_socket import is_own, listen_local
-from deathless.shell.process.forked import die_with_parent
-from deathless.shell.process.logs import configure
+from deathless.shell.net.abstract_socket import listen_local
+from deathless.shell.net.status_port import StatusPort
 from deathless.shell.process.output import never_wait
 from deathless.shell.web.sink_metrics import sink_socket
 from deathless.sinks.machine import (
@@ -66,7 +62,6 @@ _LOG: Final = logging.getLogger("deathless.sinks")
 LOOK_S: Final = 0.5
 STATUS_S: Final = 1.0
 KEEP_S: Final = 10.0  # a status that does not change is written again after this, so that its time says it is fresh
-PRIMARY: Final = "primary"
 
 
 class Counts:
@@ -244,14 +239,14 @@ class SinkProcess:
         """Listen for who asks how it is. Raises: PortTaken when another process is this sink."""
         name = sink_socket(self._config.directory, self._config.owner, self._sink.name)
         try:
-            self._port = await listen_local(lambda: StatusPort(msgspec.json.encode(self.status())), name)
+            self._port = await listen_local(lambda: StatusPort(self.status()), name)
         except OSError as error:
             raise PortTaken(f"sink {self._sink.name}: {error.strerror or error}") from None
 
     def told(self, record: object) -> None:
         """The supervisor says how the replica stands."""
         if isinstance(record, Standing):
-            changed = _led(record) != _led(self._standing)
+            changed = led_epoch(record) != led_epoch(self._standing)
             self._standing = record
             if changed:
                 self._told.set()
@@ -271,7 +266,7 @@ class SinkProcess:
     async def turn(self) -> None:
         """Follow the replica's role, and work while it leads."""
         standing = self._standing
-        if standing is None or not _led(standing):
+        if standing is None or not led_epoch(standing):
             await self._leave()
         else:
             await self._lead(standing)
@@ -327,7 +322,7 @@ class SinkProcess:
             at_us=time.time_ns() // 1000,
         )
         if work is None:
-            leads = standing is not None and _led(standing)
+            leads = standing is not None and led_epoch(standing)
             return msgspec.structs.replace(status, state=State.WAITING.name.lower()) if leads else status
         machine, look = work.machine, work.machine.look
         position, following = machine.position, look.next if look is not None else 0
@@ -364,67 +359,19 @@ class SinkProcess:
             _LOG.warning("can't keep the status", extra={"sink": self._sink.name, "why": str(error)})
 
 
-def _led(standing: Standing | None) -> int:
-    """Give the epoch in which the replica leads and may reach the outside; 0: it does not."""
-    leads = standing is not None and standing.role == PRIMARY and not standing.outside_held and standing.service_id
-    return standing.epoch if standing is not None and leads else 0
-
-
-class StatusPort(asyncio.Protocol):
-    """Tells whoever connects, and runs as our user, how the sink is; and ends the connection."""
-
-    def __init__(self, said: bytes) -> None:
-        self._said = said
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        there = cast("asyncio.Transport", transport)
-        if is_own(there.get_extra_info("socket")):
-            there.write(self._said)
-            there.close()
-        else:
-            there.abort()
-
-
 async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
     """Run one sink until the supervisor is gone, or SIGTERM. Raises: InvalidConfig, PortTaken."""
     sink = next((each for each in config.sinks if each.name == name), None)
     if sink is None:
         known = ", ".join(each.name for each in config.sinks) or "none"
         raise InvalidConfig(f"service {config.service} has no sink {name!r}", remedy=f"its sinks: {known}")
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    process = SinkProcess(config, sink)
-    await process.start()
-    pair.setblocking(False)
-    line = LineProtocol(Standing, process.told, ended.set)
-    await loop.create_connection(lambda: line, sock=pair)
-    _LOG.info("sink starts", extra={"sink": name, "topic": sink.topic})
-    work = loop.create_task(process.run(), name="sink process")
-    stop = loop.create_task(ended.wait())
-    await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
-    line.close()
-    await asyncio.sleep(0)
+    told = {"sink": name, "topic": sink.topic}
+    await keep_beside(SinkProcess(config, sink), pair, lambda: _LOG.info("sink starts", extra=told))
 
 
 def main(arguments: list[str]) -> int:
     """`python -m deathless.sinks.host CONFIG.json NAME DESCRIPTOR PARENT`; ends with its parent."""
-    path, name, descriptor, parent = arguments
-    die_with_parent(int(parent))
-    config = read_config(path)
-    configure(config.log_level, config.replica, f"sink {name}")
-    try:
-        asyncio.run(serve(config, name, socket.socket(fileno=int(descriptor))))
-    except DeathlessError as error:
-        _LOG.error("sink stops", extra={"code": error.code, "why": str(error)})
-        return error.exit_code
-    return 0
+    return run_beside(arguments, "sink", _LOG, serve)
 
 
 if __name__ == "__main__":

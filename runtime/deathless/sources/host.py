@@ -19,23 +19,21 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig, SourceConfig
-from deathless.base.errors import DeathlessError, InputRefused, Internal, InvalidConfig, PortTaken
+from deathless.base.errors import DeathlessError, InputRefused, Internal, InvalidConfig, PortTaken, StreamFenced
 from deathless.base.source_kinds import SOURCE_KINDS
 from deathless.codec.streams.records import NONCE_BYTES, OnRefusal
-from deathless.shell.link.config_file import read_config
-from deathless.shell.link.orders import LineProtocol
+from deathless.shell.link.side_process import PRIMARY, keep_beside, led_epoch, run_beside
 from deathless.shell.link.source_status import (
     PROBLEM_MAX,
     ShardStatus,
@@ -44,9 +42,8 @@ from deathless.shell.link.source_status import (
     write_status,
 )
 from deathless.shell.link.standing import Standing
-from deathless.shell.net.abstract_socket import is_own, listen_local
-from deathless.shell.process.forked import die_with_parent
-from deathless.shell.process.logs import configure
+from deathless.shell.net.abstract_socket import listen_local
+from deathless.shell.net.status_port import StatusPort
 from deathless.shell.process.output import never_wait
 from deathless.shell.web.source_metrics import source_socket
 from deathless.sources.keys import Routing
@@ -64,7 +61,6 @@ AGAIN_MAX_S: Final = 30.0
 CALM_S: Final = 60.0  # what went well for so long begins with short pauses again
 STATUS_S: Final = 1.0
 KEEP_S: Final = 10.0  # a status that does not change is written again after this, so that its time says it is fresh
-PRIMARY: Final = "primary"
 _TAKEN_ELSEWHERE: Final = "another process took the stream over"
 
 
@@ -148,6 +144,7 @@ class Work:
             message_bytes_max=limits.message_bytes_max,
         )
         self._links: list[ShardLink] = []  # of all shards, once there is a partition
+        self._partitions: list[Partition] = []  # that are to be read here, as they were looked at last
         self._look_at = 0.0
         self._fenced: dict[int, Trouble] = {}  # partitions that another process took, by number
 
@@ -194,8 +191,6 @@ class Work:
             if partition.number not in self.streams and (fenced is None or now >= fenced.again_at):
                 self._begin(partition)
 
-    _partitions: list[Partition] = []  # noqa: RUF012 - replaced, never changed
-
     def _begin(self, partition: Partition) -> None:
         nonces = [os.urandom(NONCE_BYTES) for _ in range(self._config.shards)]
         on_refusal = OnRefusal(self._source.on_refusal)
@@ -215,7 +210,7 @@ class Work:
         """Another process has taken a stream: it is read here again after a pause, if we are still to read it."""
         del self.streams[number]
         trouble = self._fenced.setdefault(number, Trouble())
-        trouble.met(InvalidConfig(_TAKEN_ELSEWHERE), time.monotonic())
+        trouble.met(StreamFenced(_TAKEN_ELSEWHERE), time.monotonic())
         trouble.over(time.monotonic())
         _LOG.warning(_TAKEN_ELSEWHERE, extra={"source": self._source.name, "stream": number})
 
@@ -361,14 +356,14 @@ class SourceProcess:
         """Listen for who asks how it is. Raises: PortTaken when another process is this source."""
         name = source_socket(self._config.directory, self._config.owner, self._source.name)
         try:
-            self._port = await listen_local(lambda: StatusPort(msgspec.json.encode(self.status())), name)
+            self._port = await listen_local(lambda: StatusPort(self.status()), name)
         except OSError as error:
             raise PortTaken(f"source {self._source.name}: {error.strerror or error}") from None
 
     def told(self, record: object) -> None:
         """The supervisor says how the replica stands."""
         if isinstance(record, Standing):
-            changed = _led(record) != _led(self._standing)
+            changed = led_epoch(record) != led_epoch(self._standing)
             self._standing = record
             if changed:
                 self._changed.set()
@@ -392,7 +387,7 @@ class SourceProcess:
 
     async def turn(self) -> float:
         """Follow the replica's role, and work while it leads; gives for how long there is nothing to do, seconds."""
-        led = _led(self._standing)
+        led = led_epoch(self._standing)
         if led != self._epoch:
             await self._leave()
             self._epoch = led
@@ -464,67 +459,19 @@ def _said(status: SourceStatus) -> object:
     return status.state, status.epoch, status.code, [each.code for each in status.streams]
 
 
-def _led(standing: Standing | None) -> int:
-    """Give the epoch in which the replica leads and may reach the outside; 0: it does not."""
-    leads = standing is not None and standing.role == PRIMARY and not standing.outside_held and standing.service_id
-    return standing.epoch if standing is not None and leads else 0
-
-
-class StatusPort(asyncio.Protocol):
-    """Tells whoever connects, and runs as our user, how the source is; and ends the connection."""
-
-    def __init__(self, said: bytes) -> None:
-        self._said = said
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        there = cast("asyncio.Transport", transport)
-        if is_own(there.get_extra_info("socket")):
-            there.write(self._said)
-            there.close()
-        else:
-            there.abort()
-
-
 async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
     """Run one source until the supervisor is gone, or SIGTERM. Raises: InvalidConfig, PortTaken."""
     source = next((each for each in config.sources if each.name == name), None)
     if source is None:
         known = ", ".join(each.name for each in config.sources) or "none"
         raise InvalidConfig(f"service {config.service} has no source {name!r}", remedy=f"its sources: {known}")
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    process = SourceProcess(config, source)
-    await process.start()
-    pair.setblocking(False)
-    line = LineProtocol(Standing, process.told, ended.set)
-    await loop.create_connection(lambda: line, sock=pair)
-    _LOG.info("source starts", extra={"source": name, "kind": source.kind, "input": source.input})
-    work = loop.create_task(process.run(), name="source process")
-    stop = loop.create_task(ended.wait())
-    await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
-    line.close()
-    await asyncio.sleep(0)
+    told = {"source": name, "kind": source.kind, "input": source.input}
+    await keep_beside(SourceProcess(config, source), pair, lambda: _LOG.info("source starts", extra=told))
 
 
 def main(arguments: list[str]) -> int:
     """`python -m deathless.sources.host CONFIG.json NAME DESCRIPTOR PARENT`; ends with its parent."""
-    path, name, descriptor, parent = arguments
-    die_with_parent(int(parent))
-    config = read_config(path)
-    configure(config.log_level, config.replica, f"source {name}")
-    try:
-        asyncio.run(serve(config, name, socket.socket(fileno=int(descriptor))))
-    except DeathlessError as error:
-        _LOG.error("source stops", extra={"code": error.code, "why": str(error)})
-        return error.exit_code
-    return 0
+    return run_beside(arguments, "source", _LOG, serve)
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ class PartitionMachine:
         self._routing = routing
         self._shards = [_Shard(StreamSender(key, nonce, on_refusal)) for nonce in nonces]
         self._read_id = -1  # everything up to here was read
+        self._note = b""  # of the reader, behind that
 
     @property
     def state(self) -> State:
@@ -236,8 +237,6 @@ class PartitionMachine:
             elif each.behind_since is None:
                 each.behind_since = now
         self._note = batch.note
-
-    _note: bytes = b""  # of the reader, behind what was read last
 
     def _offer(self, each: _Shard, number: int, message: bytes) -> None:
         each.sender.offer(number, message)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -49,8 +49,6 @@ class TableSink(QuerySink):
 
     Its methods may be called in several threads, one after the other.
     """
-
-    make: Callable[[SinkConfig], Store] = staticmethod(make_store)
 
     _loop: asyncio.AbstractEventLoop | None = None
     _store: Store
@@ -111,7 +109,7 @@ class TableSink(QuerySink):
         """Claim the store anew: nobody else stores anything from then on."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._store = self.make(self._config(claim.key.sink))
+            self._store = make_store(self._config(claim.key.sink))
         drawn = msgspec.structs.replace(claim, writer=os.urandom(8).hex())
         return self._run(self._store.open(drawn, row_schema(self.query.name, self.query.frame.schema).text))
 

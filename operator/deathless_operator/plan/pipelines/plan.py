@@ -2,8 +2,7 @@
 
     claimed by an installation -> its objects are applied where they differ -> it is told how service and drivers are
 
-What a person set by hand in an object of ours stays until the spec changes; the pipeline's service is the exception,
-since its spec is what people see: fields that the pipeline says are put back.
+What somebody changes in an object of ours is put back, as in a service's (`plan.service.covering`).
 
 Guarantees: the same snapshot gives the same plan; nothing that is not ours is changed; a spec with problems changes
 nothing of what runs. Does not: talk to the API server, decide who drives (the pipeline's service does). Imports model
@@ -23,13 +22,14 @@ from deathless_operator.model.resource_parts import status_in
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.spark_pipeline import PipelineStatus
 from deathless_operator.model.status import Condition, ServiceStatus, condition
-from deathless_operator.model.values import Json, JsonObject, part, text
+from deathless_operator.model.values import JsonObject, text
 from deathless_operator.plan.actions import Apply, Event
 from deathless_operator.plan.pipelines.objects import PipelineObjects
 from deathless_operator.plan.pipelines.reading import read_agent_status
 from deathless_operator.plan.pipelines.snapshot import PipelinePlan, PipelineSnapshot
+from deathless_operator.plan.service.covering import to_apply
 from deathless_operator.plan.service.reading import show_time
-from deathless_operator.plan.snapshot import Failure, PodView
+from deathless_operator.plan.snapshot import ChildView, Failure, PodView
 
 READY_LOOK_S: Final = 60.0  # whatever changes is watched
 LOOK_S: Final = 10.0
@@ -69,7 +69,8 @@ def make_pipeline_plan(snapshot: PipelineSnapshot, settings: OperatorSettings) -
     if taken := next(_taken(snapshot), None):
         return _blocked(snapshot, "NameTaken", taken)
     made = PipelineObjects(resource.pipeline, resource.namespace, resource.uid, settings).all()
-    actions = tuple(Apply(manifest=each, why="as the pipeline says") for each in made if _differs(snapshot, each))
+    applied = filter(None, (to_apply(_found_as(snapshot, each), each) for each in made))
+    actions = tuple(Apply(manifest=each, why="as the pipeline says") for each in applied)
     found = _found(snapshot, resource.pipeline)
     return PipelinePlan(
         actions=actions,
@@ -103,27 +104,10 @@ def _taken(snapshot: PipelineSnapshot) -> Iterator[str]:
             yield f"{child.kind} {child.name} is not this pipeline's: rename one of the two, or delete it"
 
 
-def _differs(snapshot: PipelineSnapshot, manifest: JsonObject) -> bool:
-    """Tell whether an object is to be applied."""
+def _found_as(snapshot: PipelineSnapshot, manifest: JsonObject) -> ChildView | None:
+    """Give the object that stands under the name of a manifest; None: there is none."""
     kind, name = text(manifest, "kind"), text(manifest, "metadata", "name")
-    found = snapshot.service if kind == names.SERVICE_KIND else snapshot.child(kind, name)
-    if found is None:
-        return True
-    wanted = text(manifest, "metadata", "annotations", names.APPLIED_ANNOTATION)
-    if found.annotations.get(names.APPLIED_ANNOTATION) != wanted:
-        return True
-    return kind == names.SERVICE_KIND and not _holds(part(found.raw, "spec"), part(manifest, "spec"))
-
-
-def _holds(there: Json, wanted: Json) -> bool:
-    """Tell whether all that is wanted is there; what else is there counts for nothing."""
-    if isinstance(wanted, dict):
-        return isinstance(there, dict) and all(_holds(there.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        if not isinstance(there, list) or len(there) != len(wanted):
-            return False
-        return all(_holds(one, other) for one, other in zip(there, wanted, strict=True))
-    return there == wanted
+    return snapshot.service if kind == names.SERVICE_KIND else snapshot.child(kind, name)
 
 
 # ---------------------------------------------------------------- what is told

@@ -2,20 +2,17 @@
 
     <shard directory>/sinks/<name>.json     the last status of the process at work, whichever replica it is beside
 
-Guarantees: a reader of the file sees a whole record. Does not: decide anything; be certain to be new, so it names when
-it was written. Imports codec and the shell's disk.
+Guarantees: as `side_status`. Imports this folder.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from deathless.codec.untrusted import read_json
-from deathless.shell.disk.small_files import read_small
+from deathless.shell.link.side_status import read_record, write_record
 
 FOLDER: Final = "sinks"  # in a shard's directory
 STATUS_BYTES_MAX: Final = 1 << 16
@@ -63,16 +60,9 @@ def status_path(directory: str, sink: str) -> Path:
 
 def write_status(directory: str, status: SinkStatus) -> None:
     """Put a status in the place of the one before. Raises: OSError."""
-    path = status_path(directory, status.sink)
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(msgspec.json.encode(status))
-    temporary.replace(path)
+    write_record(status_path(directory, status.sink), status)
 
 
 def read_status(directory: str, sink: str) -> SinkStatus | None:
     """Read what a sink said last; None: nothing that can be read. Raises: OSError but for a file that is missing."""
-    try:
-        return read_json(read_small(status_path(directory, sink), STATUS_BYTES_MAX), SinkStatus)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return None
+    return read_record(status_path(directory, sink), SinkStatus, STATUS_BYTES_MAX)

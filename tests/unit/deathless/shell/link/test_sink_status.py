@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from deathless.shell.link.sink_status import STATUS_BYTES_MAX, SinkStatus, read_status, status_path, write_status
+from deathless.shell.link.sink_status import SinkStatus, read_status, write_status
 
 STATUS = SinkStatus(
     sink="facts", topic="departures", state="ready", position=5, next=9, oldest_us=2_000_000, at_us=5_500_000
@@ -19,15 +17,6 @@ def test_status_that_was_written_is_read(tmp_path: Path) -> None:
     write_status(str(tmp_path), STATUS)
     assert read_status(str(tmp_path), "facts") == STATUS
     assert [each.name for each in (tmp_path / "sinks").iterdir()] == ["facts.json"]
-
-
-def test_what_is_no_status_is_none(tmp_path: Path) -> None:
-    write_status(str(tmp_path), STATUS)
-    status_path(str(tmp_path), "facts").write_bytes(b"{")
-    assert read_status(str(tmp_path), "facts") is None
-    status_path(str(tmp_path), "facts").write_bytes(b" " * (STATUS_BYTES_MAX + 1))
-    with pytest.raises(OSError, match="more than"):
-        read_status(str(tmp_path), "facts")
 
 
 def test_lag_is_of_positions_and_of_the_oldest_rows_age() -> None:

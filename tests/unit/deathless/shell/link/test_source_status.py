@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from deathless.shell.link.source_status import (
-    STATUS_BYTES_MAX,
     SourceStatus,
     StreamStatus,
     read_status,
-    status_path,
     write_status,
 )
 
@@ -25,15 +21,6 @@ def test_status_that_was_written_is_read(tmp_path: Path) -> None:
     write_status(str(tmp_path), STATUS)
     assert read_status(str(tmp_path), "flights") == STATUS
     assert [each.name for each in (tmp_path / "sources").iterdir()] == ["flights.json"]
-
-
-def test_what_is_no_status_is_none(tmp_path: Path) -> None:
-    write_status(str(tmp_path), STATUS)
-    status_path(str(tmp_path), "flights").write_bytes(b"{")
-    assert read_status(str(tmp_path), "flights") is None
-    status_path(str(tmp_path), "flights").write_bytes(b" " * (STATUS_BYTES_MAX + 1))
-    with pytest.raises(OSError, match="more than"):
-        read_status(str(tmp_path), "flights")
 
 
 def test_a_stream_says_how_far_it_is_behind_where_its_kind_tells() -> None:

@@ -1,0 +1,58 @@
+"""A process beside a replica works until its supervisor is gone, and knows from it whether the replica leads."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import msgspec
+import pytest
+
+from deathless.shell.link.side_process import keep_beside, led_epoch
+from deathless.shell.link.standing import Standing
+
+PRIMARY = Standing(service="airports", replica="r0", role="primary", epoch=3, service_id="ab")
+
+
+class Side:
+    """Such a process, which notes what happens to it."""
+
+    def __init__(self) -> None:
+        self.notes: list[object] = []
+        self.heard = asyncio.Event()
+
+    async def start(self) -> None:
+        self.notes.append("started")
+
+    def told(self, record: object) -> None:
+        self.notes.append(record)
+        self.heard.set()
+
+    async def run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.notes.append("ended")
+
+
+@pytest.mark.parametrize(
+    ("changed", "epoch"),
+    [({}, 3), ({"role": "standby"}, 0), ({"outside_held": True}, 0), ({"service_id": ""}, 0)],
+)
+def test_a_replica_leads_that_is_primary_and_may_reach_the_outside(changed: dict[str, object], epoch: int) -> None:
+    assert led_epoch(msgspec.structs.replace(PRIMARY, **changed)) == epoch
+    assert led_epoch(None) == 0
+
+
+def test_it_hears_its_supervisor_and_ends_with_it() -> None:
+    async def live() -> list[object]:
+        side = Side()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            life = asyncio.create_task(keep_beside(side, ours, lambda: side.notes.append("begun")))
+            theirs.sendall(msgspec.json.encode(PRIMARY) + b"\n")
+            await asyncio.wait_for(side.heard.wait(), 30)
+        await asyncio.wait_for(life, 30)
+        return side.notes
+
+    assert asyncio.run(live()) == ["started", "begun", PRIMARY, "ended"]
