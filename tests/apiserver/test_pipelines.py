@@ -28,6 +28,12 @@ from deathless_operator.cluster.kinds import (
     Kind,
 )
 from deathless_operator.model import names
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.model.spark_pipeline import read_pipeline
+from deathless_operator.model.values import text
+from deathless_operator.plan.pipelines.objects import PipelineObjects
+from deathless_operator.plan.service.covering import body_difference
+from deathless_operator.plan.service.reading import read_child
 
 pytestmark = pytest.mark.apiserver
 MERGE = "application/merge-patch+json"
@@ -150,6 +156,26 @@ def test_its_service_and_its_drivers_are_made_follow_it_and_are_told_of(pipeline
     wait_until(lambda: pipeline.get(STATEFUL_SET, "delays-drivers")["spec"]["replicas"] == 0, "drivers are stopped")
     assert pipeline.get(SERVICE, "delays")["spec"]["suspend"] is True
     assert refusals(pipeline.operator) == []
+
+
+def test_what_the_api_server_makes_of_an_object_is_taken_for_no_change_of_somebodys(pipeline: Pipeline) -> None:
+    """Else every look would apply it again, for ever."""
+    pipeline.make(SPEC)
+    pipeline.wait_whole()
+    for number in range(3):
+        pipeline.announce(0, "driver", 4 + number)  # it is looked at once more
+        pipeline.wait(number=4 + number)
+    whole = read_pipeline(pipeline.get(PIPELINE, "delays"))
+    assert whole.pipeline is not None
+    made = PipelineObjects(whole.pipeline, pipeline.namespace, whole.uid, OperatorSettings(namespace="x")).all()
+    live = {(kind.kind, name): read_child(pipeline.get(kind, name)) for kind, name in MADE}
+    for child in live.values():
+        assert names.SEEN_GENERATION_ANNOTATION not in child.annotations, f"{child.kind} was applied again"
+    for manifest in made:
+        kind = str(manifest["kind"])
+        child = live[kind, text(manifest, "metadata", "name")]
+        if kind != "NetworkPolicy":  # its ports are this cluster's
+            assert body_difference(child, manifest) is None, kind
 
 
 def test_a_service_that_somebody_edits_is_set_back(pipeline: Pipeline) -> None:
