@@ -152,6 +152,7 @@ ELSEWHERE: dict[str, str] = {
     "execution/author/signature.py::check_state": COPY,
     "execution/turn/topic.py::<module>": CHECKED,
     "execution/turn/turn.py::Asked.run": COPY,
+    "shell/foreign/check/plan.py::read_calls": READ,
     "shell/worker/activities.py::_Worker.data_received": "of a packet whose length it looks at first",
     "shell/worker/activity_process.py::_reply_of": COPY,
     "shell/worker/activity_process.py::run_function": READ,

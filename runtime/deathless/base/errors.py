@@ -22,7 +22,8 @@
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
     |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
-    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
+    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
+    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -31,12 +32,18 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of pipelines, sinks, streams and
-topics in modules of their own beside it: all are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of applications, pipelines, sinks,
+streams and topics in modules of their own beside it: all are here as well. Imports these.
 """
 
 from __future__ import annotations
 
+from deathless.base.error_tree.foreign import (
+    ApplicationEnded,
+    ApplicationNotConnected,
+    ApplicationNotStarted,
+    ApplicationStalled,
+)
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
 from deathless.base.error_tree.pipelines import SparkMissing
 from deathless.base.error_tree.sinks import (
@@ -70,6 +77,10 @@ from deathless.base.error_tree.topics import (
 )
 
 __all__ = [  # of the modules above; what is defined below is public as well
+    "ApplicationEnded",
+    "ApplicationNotConnected",
+    "ApplicationNotStarted",
+    "ApplicationStalled",
     "DataCorrupt",
     "DeathlessError",
     "Fenced",
