@@ -185,10 +185,10 @@ class Check:
     async def _two_checkpoints(self, program: Program) -> Saved:
         """Take one, and another at once: what comes between them was emitted too late."""
         saved = await program.checkpoint()
-        before = {target: len(items) for target, items in program.sent.by_target.items()}
         again = await program.checkpoint()
-        for target, items in program.sent.by_target.items():
-            late = items[before.get(target, 0) :]
+        before = saved.emitted
+        for target, count in again.emitted.items():
+            late = program.sent.by_target.get(target, [])[before.get(target, 0) : count]
             if late and not self._found("flush"):
                 self._find(
                     "flush",
