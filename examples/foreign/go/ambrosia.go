@@ -1,7 +1,8 @@
 // A language binding of the AMBROSIA client protocol in one file: copy it beside your program.
 //
-// The program keeps its state, handles what is logged, and gives its state when it is asked. Run connects, calls it, and
-// returns when the coordinator is gone; the program ends then. The bytes are described in docs/formats/ambrosia.md.
+// The program keeps its state, handles what is logged, and gives its state when it is asked. Connect finds the coordinator,
+// Run calls the program, and returns when the coordinator is gone; the program ends then. The bytes are described in
+// docs/formats/ambrosia.md.
 package main
 
 import (
@@ -40,6 +41,7 @@ type Binding struct {
 	app      App
 	name     string
 	mutex    sync.Mutex // held while a record is run: impulses of other goroutines come between records
+	in       io.Reader
 	out      *bufio.Writer
 	attached map[string]bool
 	pending  [][]byte // calls of the present record
@@ -74,29 +76,33 @@ func (b *Binding) Impulse(method int64, arguments []byte) bool {
 	return b.primary
 }
 
-// Run connects to the ports that the coordinator named, and serves until it is gone.
-func Run(app App) error {
+// Connect connects to the two ports that the coordinator named.
+func Connect(app App) (*Binding, error) {
 	out, err := net.Dial("tcp", "127.0.0.1:"+os.Getenv("DEATHLESS_RECEIVE_PORT"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	in, err := net.Dial("tcp", "127.0.0.1:"+os.Getenv("DEATHLESS_SEND_PORT"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b := &Binding{app: app, name: os.Getenv("DEATHLESS_INSTANCE"), out: bufio.NewWriter(out), attached: map[string]bool{}}
-	reader := bufio.NewReaderSize(in, 1<<18)
+	return &Binding{app: app, name: os.Getenv("DEATHLESS_INSTANCE"), in: bufio.NewReaderSize(in, 1<<18),
+		out: bufio.NewWriter(out), attached: map[string]bool{}}, nil
+}
+
+// Run serves until the coordinator is gone.
+func (b *Binding) Run() error {
 	for {
 		var head [24]byte // committer, size, check bytes, sequence
-		if _, err := io.ReadFull(reader, head[:]); err != nil {
+		if _, err := io.ReadFull(b.in, head[:]); err != nil {
 			return ended(err)
 		}
 		payload := make([]byte, binary.LittleEndian.Uint32(head[4:])-24)
-		if _, err := io.ReadFull(reader, payload); err != nil {
+		if _, err := io.ReadFull(b.in, payload); err != nil {
 			return ended(err)
 		}
 		b.mutex.Lock()
-		err := b.record(payload, reader)
+		err := b.record(payload)
 		b.flush()
 		b.mutex.Unlock()
 		if err != nil {
@@ -114,7 +120,7 @@ func ended(err error) error {
 }
 
 // record runs the messages of one record, or of one batch.
-func (b *Binding) record(data []byte, reader io.Reader) error {
+func (b *Binding) record(data []byte) error {
 	for len(data) > 0 {
 		size, n := binary.Varint(data)
 		message := data[n : n+int(size)]
@@ -129,13 +135,13 @@ func (b *Binding) record(data []byte, reader io.Reader) error {
 				_, more := binary.Varint(body[n:])
 				n += more
 			}
-			if err := b.record(body[n:], reader); err != nil {
+			if err := b.record(body[n:]); err != nil {
 				return err
 			}
 		case 8: // Checkpoint: its bytes follow the record
 			length, _ := binary.Varint(body)
 			state := make([]byte, length)
-			if _, err := io.ReadFull(reader, state); err != nil {
+			if _, err := io.ReadFull(b.in, state); err != nil {
 				return err
 			}
 			b.app.Load(state)

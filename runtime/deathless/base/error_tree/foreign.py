@@ -37,5 +37,4 @@ class ApplicationEnded(Invalid):
     """An application ended by itself: its process, or one of its connections."""
 
     code = "DL3103"
-    exit_code = 70
     remedy = "read what it printed; it starts again from its last checkpoint and the log"
