@@ -11,8 +11,9 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
+from deathless.base.listings.texts import show_bytes, show_time
 from deathless.cli.options import ListedGroup, json_option, service_options, target
-from deathless.cli.output import print_json, print_json_line, print_table, show_bytes, show_time
+from deathless.cli.output import print_json, print_json_line, print_table
 
 if TYPE_CHECKING:
     from deathless.pipelines.client import PipelineClient
