@@ -101,6 +101,8 @@ ELSEWHERE: dict[str, str] = {
     "codec/untrusted.py::read_msgpack": GUARD,
     "core/primary/admission.py::Admission.space_refused": OURS,
     "core/tables/spool.py::Run.load": OURS,
+    "cli/change/pipelines.py::_shown": COPY,
+    "deathless_operator/cli/plugin_cluster.py::fitted": ANSWERED,
     "deathless_operator/cli/plugin_operators.py::order": READ,
     "deathless_operator/cli/plugin_upgrade.py::_noted": READ,
     "deathless_operator/cluster/kubeconfig.py::Login._run": "of a command of the user's own kubeconfig: NoCluster",

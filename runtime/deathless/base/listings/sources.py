@@ -91,7 +91,9 @@ def refused_rows(refused: Iterable[Refused]) -> list[Sequence[object]]:
 
 def of_shard(told: Streams, shard: int) -> Streams:
     """Give the same with the shard noted whose log has it."""
-    for each in (*told.streams, *told.refused, *told.standing):
+    for stream in told.streams:
+        stream.shard = shard
+    for each in (*told.refused, *told.standing):
         each.shard = shard
     return told
 

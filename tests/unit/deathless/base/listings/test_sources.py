@@ -59,7 +59,8 @@ def test_rows_of_one_stream_are_told_with_those_at_which_it_stands_first() -> No
 
 def test_shard_is_noted_wherever_there_is_an_entry() -> None:
     noted = of_shard(told(), 7)
-    assert [each.shard for each in (*noted.streams, *noted.refused, *noted.standing)] == [7, 7, 7]
+    assert [each.shard for each in noted.streams] == [7]
+    assert [each.shard for each in noted.rows(None)] == [7, 7]
     assert more_refused(noted).startswith("shard 7 has more of them: --from 10 ")
 
 
