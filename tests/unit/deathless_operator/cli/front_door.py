@@ -1,4 +1,4 @@
-"""A front door of a service for the plugin's tests, which the test answers for, in the place of a port that kubectl forwards.
+"""A front door of a service for the plugin's tests, which the test answers for, without a kubectl before it.
 
 Guarantees: what is asked is noted in `seen`, in order. Does not: check tokens.
 """
