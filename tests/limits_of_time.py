@@ -286,6 +286,12 @@ OTHERS: Final = (
         "a broker holds an answer back for so long if it has nothing",
     ),
     Limit(
+        "runtime/deathless/sources/gate/work.py",
+        ("KEEP_ALIVE_S",),
+        Clock.ANOTHER,
+        "the kernel counts",
+    ),
+    Limit(
         "runtime/deathless/shell/net/connections.py",
         ("DEAD_PEER_MS",),
         Clock.ANOTHER,

@@ -122,6 +122,7 @@ ELSEWHERE: dict[str, str] = {
     "drivers/topic.py::_emitted": "`msgspec.convert` of a message that was let in; a misfit is refused by its position",
     "shell/link/side_status.py::read_record": READ,
     "shell/net/status_port.py::ask_status": READ,
+    "base/source_kinds/connector.py::connector_options": TREE,
     "sources/port.py::Settings.typed": TREE,
     "engine/lock/directory_lock.py::DirectoryLock._read_record": READ,
     "engine/log/overview.py::_opening": READ,

@@ -57,12 +57,12 @@ class Shard(ReplicaSet):
 class Taker:
     """All shards of the service, and the folder that its source reads."""
 
-    def __init__(self, folder: Path, shards: int) -> None:
+    def __init__(self, folder: Path, shards: int, source: SourceConfig | None = None) -> None:
         self.folder = folder / "in"
         self.folder.mkdir()
         self.counted = 0  # rows that were taken in, when they were counted last
         self.directory = folder / "taker"
-        source = SourceConfig(
+        source = source or SourceConfig(
             name="lines", kind="files", input="numbers", key="value.key", options={"folder": str(self.folder)}
         )
         self.shards = []
@@ -105,8 +105,8 @@ class Taker:
 
 
 @contextmanager
-def running(folder: Path, shards: int = 1) -> Iterator[Taker]:
-    taker = Taker(folder, shards)
+def running(folder: Path, shards: int = 1, source: SourceConfig | None = None) -> Iterator[Taker]:
+    taker = Taker(folder, shards, source)
     with ExitStack() as stack:
         for each in taker.shards:
             stack.enter_context(each)

@@ -88,6 +88,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_refusal: str = "stop"  # stop | deadLetter | skip
     options: dict[str, object] = {}  # of the kind
     folder: str = "."  # absolute: what relative paths start from
+    listen: str = ""  # host:port at which clients connect to a gate; empty: as the options say
 
 
 class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
     |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
+    |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
@@ -48,6 +49,10 @@ from deathless.base.error_tree.sinks import (
     SinkTipMismatch,
 )
 from deathless.base.error_tree.streams import (
+    ConnectorBusy,
+    ConnectorContended,
+    ConnectorSilent,
+    ConnectorStreamsFull,
     InputRefused,
     InputUnreadable,
     SourceGap,
@@ -70,6 +75,10 @@ from deathless.base.error_tree.topics import (
 )
 
 __all__ = [  # of the modules above; what is defined below is public as well
+    "ConnectorBusy",
+    "ConnectorContended",
+    "ConnectorSilent",
+    "ConnectorStreamsFull",
     "DataCorrupt",
     "DeathlessError",
     "Fenced",

@@ -503,7 +503,7 @@ def replica_configs(
             drivers=driver_configs(spec, folder)
             + topic_configs(spec.topics, shard_directory(directory, shard, spec.shards)),
             sinks=sink_configs(spec.sinks, shard_directory(directory, shard, spec.shards), folder),
-            sources=source_configs(spec.sources, folder),
+            sources=source_configs(spec.sources, folder, index=shard * spec.replicas + index),
             tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),

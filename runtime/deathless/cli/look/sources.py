@@ -105,6 +105,8 @@ def list_them(manifest: str, directory: str, as_json: bool) -> int:
 @json_option
 def show(name: str, manifest: str, directory: str, as_json: bool) -> int:
     """Show one source: its streams, and how far each shard of the service is with them."""
+    from deathless.shell.link.source_status import read_status
+
     found = target(manifest, directory, every=True, silent=True)
     source = _source(found, name)
     told = [each for config in _configs(found) for each in _streams(config, source)]
@@ -115,6 +117,10 @@ def show(name: str, manifest: str, directory: str, as_json: bool) -> int:
     for label, value in (("source", name), ("kind", source.kind), ("input", source.input), ("key", source.key),
                          ("on refusal", source.on_refusal)):  # fmt: skip
         print(f"{label:<11} {value}")
+    for config in _configs(found):
+        status = read_status(config.directory, name)
+        if status is not None and status.listens:
+            print(f"{'listens at':<11} {status.listens}: {status.connections} connections")
     for each in told:
         print(f"\nstream {each['stream'] or '(none yet)'}: {each['state']}, as of {each['at']}")
         shards = each["shards"]

@@ -33,7 +33,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: int
     name: str
-    state: str  # of machine.State, lower-case
+    state: str  # of machine.State, lower-case; of a gate's stream: opening, open, ending, closed
     taken_in: int  # by all shards; -1: nothing, or not known
     end: int = 0  # the id behind the last that stands outside; 0: not known
     shards: tuple[ShardStatus, ...] = ()
@@ -60,6 +60,8 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0  # attempts to read that failed, likewise
     code: str = ""  # of the error that keeps all of it from being read; empty: none does
     problem: str = ""  # that error, with its remedy
+    connections: int = 0  # of clients, where a kind has some
+    listens: str = ""  # where they connect, as host:port; empty: nowhere now
     at_us: int = 0  # when this was said
 
     @property
