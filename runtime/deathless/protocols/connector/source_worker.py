@@ -229,6 +229,11 @@ class SourceWorker:
         return self._kept_count, self._kept_bytes + self._reader.unfinished_bytes
 
     @property
+    def has_news(self) -> bool:
+        """Is something confirmed that the client was not told yet? AcknowledgementDue tells it."""
+        return bool(self._untold)
+
+    @property
     def progress(self) -> tuple[int, bool]:
         """How many frames have come, and whether one has begun and not come to its end."""
         return self._reader.frames, self._reader.unfinished_bytes > 0

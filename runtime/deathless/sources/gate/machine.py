@@ -348,6 +348,8 @@ class Gate:
                 case _:
                     assert_never(effect)
         self._weigh(client)
+        if client.worker.has_news and client.number in self._clients:
+            self._acknowledge(client, now)
 
     def _take(self, held: HeldStream, messages: Sequence[Message], now: float) -> None:
         before, wrong = held.machine.rows, None
@@ -393,8 +395,9 @@ class Gate:
     def _owner(self, held: HeldStream) -> _Client | None:
         """Give the connection that has a stream; None: it has ended, or said the stream's end."""
         owner = self._clients.get(held.conn)
-        gone = owner is None or owner.worker.stream_state(held.stream) is StreamState.CLOSED
-        return None if gone else owner
+        if owner is None or owner.worker.stream_state(held.stream) is StreamState.CLOSED:
+            return None
+        return owner
 
     def _may_take(self, stream: int, now: float) -> bool:
         """May a stream be taken from a connection at work? If so, the next one has it for a while."""
@@ -440,25 +443,26 @@ class Gate:
             return
         for shard, packets in held.machine.due(now):
             self._send(shard, packets)
+        client = self._clients[held.conn]
+        if client.worker.state is State.CLOSED:
+            return  # what it said before its end is taken in, and ReleaseStreams comes behind
         try:
             news = held.news()
         except DeathlessError as error:
             self._refuse(held, error, now)
             return
-        client = self._clients[held.conn]
-        if held.over or self._owner(held) is None:
+        owned = self._owner(held) is not None
+        if held.over or not owned:
             self._release(held.stream, held.conn)
-        if self._owner(held) is None:
+        if not owned:
             return  # the client has said the end of a stream that had ended, and nothing came behind
         for event in news:
             self._drive(client, event, now)
         if client.number not in self._clients:
             return
-        if news:
-            self._acknowledge(client, now)
         self._hold(client, held, now)
         at = held.machine.deadline(now)
-        if not held.over and at is not None and at != held.at:
+        if not held.over and at is not None and (held.at is None or at < held.at):
             held.at = at
             heapq.heappush(self._timers, (at, False, held.stream))
 

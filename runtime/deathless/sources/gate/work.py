@@ -42,6 +42,7 @@ from deathless.sources.trouble import Trouble, code_of
 _LOG: Final = logging.getLogger("deathless.sources")
 TURN_S: Final = 1.0  # between two looks at what can't be begun, and at the file with the cookie
 LINGER_S: Final = 5.0  # a connection that was ended takes the rest of what it is sent, or loses it
+DETAILS_MAX: Final = 1000  # of a status: how far single shards are; a reason of a thousand characters fits each
 KEEP_ALIVE_S: Final = 5  # TCP asks whether the other machine is still there after so much silence, and as often again
 KEEP_ALIVE_COUNT: Final = 3
 
@@ -380,9 +381,14 @@ class GateWork:
         """Give how its streams are."""
         if self.gate is None:
             return ()
-        return tuple(self._status(view) for view in self.gate.streams(_now()))
+        found = []
+        shown = 0
+        for view in self.gate.streams(_now()):
+            found.append(self._status(view, detailed=shown < DETAILS_MAX))
+            shown += len(found[-1].shards)
+        return tuple(found)
 
-    def _status(self, view: StreamView) -> StreamStatus:
+    def _status(self, view: StreamView, *, detailed: bool = True) -> StreamStatus:
         held = view.held
         if held is None:
             return StreamStatus(stream=view.stream, name=view.known.name, state="closed", taken_in=view.known.taken_in)
@@ -405,7 +411,7 @@ class GateWork:
             name=view.known.name,
             state=held.state,
             taken_in=held.machine.taken_in,
-            shards=shards,
+            shards=shards if detailed else (),
             code=code,
             problem=problem,
         )

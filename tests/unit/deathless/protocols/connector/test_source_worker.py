@@ -568,3 +568,15 @@ def test_what_is_kept_is_counted_with_the_beginning_of_a_frame() -> None:
     assert (worker.kept, worker.progress[1]) == ((2, 2 * size + 2), True)
     worker.handle(confirmed(1))
     assert worker.kept == (1, size + 2)
+
+
+def test_what_is_confirmed_is_news_until_it_is_told() -> None:
+    worker = opened()
+    seen = []
+    for event in (received(message(1)), confirmed(1), AcknowledgementDue()):
+        worker.handle(event)
+        seen.append(worker.has_news)
+    assert seen == [False, True, False]
+    ended = opened(last=1, ended=True)
+    ended.handle(received(EosMessage(S)))
+    assert ended.has_news, "an end that is said again is acknowledged"

@@ -13,7 +13,7 @@ from itertools import count
 
 import msgspec
 
-from deathless.base.errors import OutOfSpace, StreamFenced
+from deathless.base.errors import InputRefused, OutOfSpace, StreamFenced
 from deathless.codec.messages import Kind, decode
 from deathless.codec.streams.packets import StreamCommit, StreamHello, StreamRefused, StreamWelcome, decode_stream_batch
 from deathless.codec.streams.records import END_SEQ, OnRefusal, note_of
@@ -56,6 +56,7 @@ class Primary:
         self.logs: dict[int, Log] = {}  # by stream
         self.full = False  # takes nothing
         self.silent = False  # confirms nothing
+        self.stands: set[int] = set()  # streams that stand at an input that was refused
         self._terms = count(1)
 
     def answer(self, data: bytes) -> Packets:
@@ -83,9 +84,11 @@ class Primary:
         stream, log = next((at, each) for at, each in self.logs.items() if each.session == batch.run.session)
         if term != log.term or batch.run.acked + 1 > log.next_seq or self.silent:
             return None
-        if self.full:
-            seq = batch.run.first_seq
-            return Type.STREAM_REFUSED, StreamRefused("lines", stream, log.nonce, OutOfSpace.code, "full", 100, seq)
+        if self.full or stream in self.stands:
+            code = OutOfSpace.code if self.full else InputRefused.code
+            return Type.STREAM_REFUSED, StreamRefused(
+                "lines", stream, log.nonce, code, "full", 100, batch.run.first_seq
+            )
         for seq, message in enumerate(cut_messages(batch), batch.run.first_seq):
             if seq >= END_SEQ:
                 if not log.ended:
@@ -95,7 +98,7 @@ class Primary:
                 log.next_seq, log.note = seq + 1, note_of(message) or log.note
                 if message[0] != Kind.MARK:
                     log.ended = False
-                    log.taken.append(decode_row(decode(message).args).row.decode())
+                    log.taken.append(decode_row(decode(message).args).row.decode(errors="replace"))
         return Type.STREAM_COMMIT, StreamCommit(log.session, log.next_seq, log.ended)
 
 

@@ -9,7 +9,7 @@ from tests.unit.deathless.sources.gate.gate_world import Peer, S, World
 
 from deathless.base.limits import FIRST_WORD_MAX_S
 from deathless.codec.streams.records import ID_MAX
-from deathless.protocols.connector.frames import Hello, Message, MessageId, Notify, StreamId, encode
+from deathless.protocols.connector.frames import EosMessage, Hello, Message, MessageId, Notify, StreamId, encode
 from deathless.protocols.connector.source_events import (
     Acknowledged,
     CreditsGained,
@@ -146,6 +146,16 @@ def test_ids_and_streams_beyond_ours_end_their_connection() -> None:
     assert "DL3003" in beyond.ended
 
 
+def test_the_highest_id_has_an_end_behind_it() -> None:
+    world = World()
+    peer = opened(world)
+    peer.send(ID_MAX)
+    peer.do(EndOffered(stream=S))
+    world.later(1)
+    assert world.taken() == [str(ID_MAX), "end"]
+    assert acknowledged(peer) == [ID_MAX]
+
+
 def test_the_name_of_a_stream_is_in_the_log() -> None:
     world = World()
     peer = opened(world)
@@ -176,6 +186,20 @@ def test_an_end_is_taken_in_once_by_every_shard_and_the_stream_may_go_on(shards:
     peer.do(EndOffered(stream=S))
     world.later(3)
     assert world.taken().count("end") == 2 * shards
+
+
+def test_an_end_that_is_said_again_is_acknowledged() -> None:
+    world = World()
+    peer = opened(world)
+    peer.send(0)
+    peer.do(EndOffered(stream=S))  # it does not hear what becomes of that
+    world.later(1)
+    world.carry(world.gate.lost(peer.number, world.now))
+    again = opened(world)
+    again.do(EndOffered(stream=S))
+    world.later(1)
+    assert StreamEnded(stream=S) in again.heard
+    assert world.taken() == ["0", "end"]
 
 
 def test_a_stream_whose_end_was_said_again_can_be_taken_by_another_client() -> None:
@@ -273,6 +297,16 @@ def test_wrong_cookies_and_frames_that_can_not_be_read_end_one_connection_alone(
     assert world.gate.errors == 2
 
 
+def test_what_came_before_a_frame_that_can_not_be_read_is_taken_in() -> None:
+    world = World()
+    peer = opened(world)
+    frames = encode(Message(S, MessageId(0), 0, b"", b"0")) + encode(EosMessage(S))
+    world.carry(world.gate.received(peer.number, frames + b"\0\0\0\1\xff", world.now))
+    assert peer.number in world.hung
+    assert world.taken() == ["0", "end"]
+    world.gate.check_invariants()
+
+
 def test_who_says_nothing_or_never_comes_to_the_end_of_a_frame_is_ended() -> None:
     world = World()
     world.gate.connected(50, b"", world.now)
@@ -356,6 +390,22 @@ def test_credits_are_held_while_a_shard_has_no_room() -> None:
     assert world.taken() == [str(n) for n in range(60)]
 
 
+def test_a_stream_that_stands_at_an_input_holds_the_credits_of_its_own_messages_alone() -> None:
+    world = World()
+    peer = opened(world)
+    peer.open(OTHER)
+    world.primaries[0].stands.add(S)
+    peer.send(*range(10))
+    for number in range(200):
+        peer.send(number, stream=OTHER)
+        world.later(0.1)
+    assert world.taken(OTHER) == [str(number) for number in range(200)]
+    assert world.taken() == []
+    world.primaries[0].stands.clear()
+    world.later(1)
+    assert world.taken() == [str(number) for number in range(10)]
+
+
 def test_a_drained_gate_ends_all_connections() -> None:
     world = World()
     first, second = opened(world), world.connect("two")
@@ -395,6 +445,9 @@ class Sender:
             return
         self.done = self.done or StreamEnded(stream=S) in peer.heard
         last = peer.last()
+        if last is None and StreamDenied(stream=S) in peer.heard:
+            self.world.carry(self.world.gate.lost(peer.number, self.world.now))
+            self.peer = None  # it asks again with the next one
         if last is None or self.done:
             return
         self.sent = last + 1 if self.sent is None else self.sent
@@ -462,3 +515,42 @@ def test_acknowledgements_are_few() -> None:
         peer.send(number)
         world.later(0.001)
     assert len(acknowledged(peer)) <= 4
+
+
+def hostile(chance: random.Random) -> bytes:
+    """Frames in any order, some of them damaged."""
+    number, stream = MessageId(chance.choice([0, 1, 2, ID_MAX, ID_MAX + 1, 2**64 - 1])), StreamId(chance.randrange(9))
+    frames = [
+        encode(Hello(chance.choice(["0.0.1", "9"]), chance.choice([b"", b"c"]), "deathless-x", chance.choice("ab"))),
+        encode(Notify(stream, bytes(chance.randrange(99)), number)),
+        *(encode(Message(stream, MessageId(number - at if number > at else at), 0, b"k", b"row")) for at in range(3)),
+        encode(EosMessage(stream)),
+    ]
+    data = bytearray(b"".join(chance.choices(frames, k=chance.randrange(1, 9))))
+    if chance.random() < 0.3:
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    return bytes(data[: chance.randrange(1, len(data) + 1)]) if chance.random() < 0.3 else bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_hostile_clients_send_a_good_one_is_served(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World(shards=1 + seed % 2, limits=GateLimits(credits=100, streams_max=20, connections_max=10))
+    good = opened(world, "good")
+    bad = list(range(1000, 1008))  # connections; one that has ended makes room for another
+    for number in range(60):
+        at = chance.randrange(8)
+        if number < 8 or bad[at] in world.hung or chance.random() < 0.2:
+            world.carry(world.gate.lost(bad[at], world.now))
+            bad[at] = 2000 + number
+            world.gate.connected(bad[at], b"", world.now)
+            hello = encode(Hello("0.0.1", b"", "p", chance.choice("ab")))
+            world.carry(world.gate.received(bad[at], hello, world.now))
+        world.carry(world.gate.received(bad[at], hostile(chance), world.now))
+        world.gate.check_invariants()
+        good.send(number)
+        world.later(chance.random())
+    world.later(2)
+    assert not good.ended
+    assert sorted(map(int, world.taken())) == list(range(60))
+    assert acknowledged(good)[-1] == 59

@@ -6,22 +6,26 @@ import asyncio
 import contextlib
 import itertools
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from examples.readings.send import send
+from tests.unit.deathless.shell.net.test_tls import write
 from tests.unit.deathless.sources.gate.gate_world import Primary
 
 from deathless.base.config import ReplicaConfig, SourceConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, PeerUnreachable
 from deathless.base.tls import TlsConfig
 from deathless.protocols.connector.frame_reader import FrameReader
-from deathless.protocols.connector.frames import Error, Hello, MessageId, Notify, StreamId, encode
+from deathless.protocols.connector.frames import Error, Hello, MessageId, Notify, Ok, StreamId, encode
 from deathless.shell.directory.members import Member
 from deathless.shell.link.standing import Standing
+from deathless.shell.net.tls import client_context
 from deathless.sources import trouble
 from deathless.sources.gate import machine, work
 from deathless.sources.gate.work import GateWork, check_options
@@ -293,6 +297,57 @@ def test_a_stream_that_two_of_one_name_take_from_each_other_says_so(tmp_path: Pa
             (view,) = made.gate.streams(0.0)
             assert made._status(view).code == ""
             assert made._status(view._replace(contended=True)).code == "DL3093"
+            writer.close()
+
+    play(story)
+
+
+def strange(where: tuple[str, int], context: ssl.SSLContext) -> bytes:
+    """Say HELLO without a certificate; gives what is answered."""
+    with socket.create_connection(where) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="localhost") as connection:
+                connection.sendall(HELLO)
+                return connection.recv(1)
+        except OSError:
+            return b""
+
+
+def test_clients_that_show_certificates_need_no_cookie(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    tls = write(tmp_path / "tls", authority, "localhost")
+    config = config_of(tmp_path, source(tls=True), tls=tls)
+
+    async def story() -> None:
+        made = GateWork(config, config.sources[0], asyncio.Event())
+        await made.turn()
+        reader, writer = await asyncio.open_connection(
+            *address(made), ssl=client_context(tls), server_hostname="localhost"
+        )
+        writer.write(HELLO)
+        frames = FrameReader(1 << 20)
+        frames.feed(await reader.read(100))
+        assert isinstance(frames.next(), Ok)
+        writer.close()
+        await writer.wait_closed()
+        assert await asyncio.to_thread(strange, address(made), ssl.create_default_context(cafile=tls.ca)) == b""
+        await made.close()
+
+    play(story)
+
+
+def test_a_status_says_of_so_many_shards_alone_how_far_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "DETAILS_MAX", 2)
+
+    async def story() -> None:
+        async with serving(tmp_path) as made:
+            _, writer = await asyncio.open_connection(*address(made))
+            names = [encode(Notify(StreamId(number), b"n", MessageId(0))) for number in range(10, 14)]
+            writer.write(HELLO + b"".join(names))
+            await until(lambda: len(made.statuses()) == 5)
+            assert [len(each.shards) for each in made.statuses()] == [0, 1, 1, 0, 0]
             writer.close()
 
     play(story)
