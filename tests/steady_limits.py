@@ -161,6 +161,8 @@ STEADY: Final = {
     "runtime/deathless/topics/reader.py": ("PAUSE_S",),
     "runtime/deathless/base/config.py": ("SinkConfig.block_s",),
     "runtime/deathless/shell/net/status_port.py": ("TIMEOUT_S",),
+    "runtime/deathless/sinks/clickhouse/client.py": ("REQUEST_S", "CONNECT_S"),
+    "runtime/deathless/sinks/clickhouse/store.py": ("QUIET_S", "QUIET_POLL_S"),
     "runtime/deathless/sinks/host.py": ("LOOK_S", "STATUS_S", "KEEP_S"),
     "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
     "runtime/deathless/sources/adopting.py": ("PATIENCE_S",),

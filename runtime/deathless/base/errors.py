@@ -21,6 +21,7 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
+    |  |  SinkEngineUnfit, SinkServerChanged, SinkJournalUnsound,
     |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
@@ -41,8 +42,11 @@ from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced,
 from deathless.base.error_tree.pipelines import SparkMissing
 from deathless.base.error_tree.sinks import (
     SinkColumnsChanged,
+    SinkEngineUnfit,
+    SinkJournalUnsound,
     SinkRowRefused,
     SinkRowsDropped,
+    SinkServerChanged,
     SinkTableUnfit,
     SinkTaken,
     SinkTipMismatch,
@@ -78,8 +82,11 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "Invalid",
     "RetryLater",
     "SinkColumnsChanged",
+    "SinkEngineUnfit",
+    "SinkJournalUnsound",
     "SinkRowRefused",
     "SinkRowsDropped",
+    "SinkServerChanged",
     "SinkTableUnfit",
     "SinkTaken",
     "SinkTipMismatch",
