@@ -114,6 +114,7 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
     "tests/cluster/conftest.py": "some machines can run no cluster; file systems of kind's nodes can't be broken",
     "tests/conftest.py": "a run that is told when it must end begins no test behind it, and counts them",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
+    "tests/clickhouse/conftest.py": "where neither the server nor the engine could be installed there is none to start",
     "tests/process/postgresql_server.py": "where PostgreSQL is neither installed nor can be there is none to start",
     "tests/process/test_copies.py": "where /tmp is an overlay or lies in memory a copy is only warned of",
     "tests/process/test_drill_agent_on_node.py": "cgroups and a network of its own need root, nft and nsenter",

@@ -117,7 +117,7 @@ async def runs(tables: Tables) -> None:
     """Return once an insert of rows is among the running statements."""
     asked = "SELECT count() FROM system.processes WHERE position(query, '/* deathless sink') = 1"
     while await asyncio.to_thread(tables.run, asked) == "0\n":  # noqa: ASYNC110 - the server tells nobody
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
 
 def test_insert_that_runs_while_the_fence_is_raised_is_over_before_the_journal_is_read(tables: Tables) -> None:
@@ -186,7 +186,7 @@ def test_block_that_is_there_in_part_is_completed(tables: Tables) -> None:
             await two.write(block_of(4, 12), 4)
         tables.run("ALTER TABLE {db}.facts DELETE WHERE number IN (5, 9)")
         while tables.numbers() != [1, 2, 3, 4, 6, 8, 10, 11]:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0)
         three = tables.store()
         opened = await three.open(msgspec.structs.replace(LATER, writer="w3"), SCHEMA)
         assert opened.tip.next_position == 4

@@ -69,8 +69,8 @@ def test_statement_and_rows_travel_in_one_request_as_the_user_says() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             client = Client(Where(f"http://127.0.0.1:{port}/", "me", "pw", "db"))
-            rows = {"rows": b"1\n", "columns": "c0 Int64", "name": "q-1"}
-            assert await client.run("INSERT", {"async_insert": "0"}, **rows) == b"ok"
+            settings = {"async_insert": "0"}
+            assert await client.run("INSERT", settings, name="q-1", rows=b"1\n", columns="c0 Int64") == b"ok"
             await client.close()
 
     asyncio.run(work())
