@@ -27,6 +27,7 @@ REQUEST_S: Final = 600.0
 """A request without an answer for so long is given up."""
 CONNECT_S: Final = 10.0
 ANSWER_BYTES_MAX: Final = 64 << 20
+CHUNK_BYTES: Final = 64 << 10
 TEXT_MAX: Final = 500  # characters of a server's message that are told on
 ROWS: Final = "_rows"
 """The name under which a statement finds the rows that were sent with it."""
@@ -114,7 +115,11 @@ class Client:
             data.add_field(ROWS, rows, filename="rows.tsv", content_type="text/tab-separated-values")
         try:
             async with self._connected().post(where.url, params=given, data=data, allow_redirects=False) as response:
-                body = await response.content.read(-1)
+                body = bytearray()
+                async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                    body += chunk
+                    if len(body) > ANSWER_BYTES_MAX:
+                        raise SinkUnavailable(f"{where.url} answers more than {ANSWER_BYTES_MAX} bytes")
                 status, code = response.status, response.headers.get("X-ClickHouse-Exception-Code", "")
         except TimeoutError:
             raise SinkUnavailable(f"{where.url} gave no answer in time") from None
@@ -122,7 +127,7 @@ class Client:
             raise SinkUnavailable(f"{where.url}: {str(error) or type(error).__name__}") from None
         if status != 200 or code:
             raise refusal(body.decode(errors="replace"), status)
-        return body
+        return bytes(body)
 
     def _connected(self) -> aiohttp.ClientSession:
         import aiohttp  # noqa: PLC0415 - as above

@@ -49,6 +49,7 @@ from deathless.base.errors import (
 )
 from deathless.base.topics.row_schema import parse_row_schema
 from deathless.sinks.clickhouse import journal, statements, table, values
+from deathless.sinks.clickhouse.answers import numbers_of, rows_of, words_of
 from deathless.sinks.clickhouse.client import Client, where_of
 from deathless.sinks.clickhouse.journal import Entry, Holder
 from deathless.sinks.clickhouse.statements import FSYNC, NO_SERVER, SETTINGS, Statements
@@ -217,10 +218,10 @@ class ClickhouseStore:
 
     # ---- the server ------------------------------------------------------------------------------------------
 
-    async def _run(self, server: Server | None, statement: str) -> str:
+    async def _run(self, server: Server | None, statement: str) -> bytes:
         """Run a statement without rows. Raises: SinkTableUnfit, SinkUnavailable."""
         try:
-            return (await self._client.run(statement, server.settings if server is not None else {})).decode()
+            return await self._client.run(statement, server.settings if server is not None else {})
         except BlockRefused as error:
             raise SinkUnavailable(str(error)) from error
 
@@ -228,12 +229,12 @@ class ClickhouseStore:
         """Ask the server what it is. Raises: SinkTableUnfit, SinkUnavailable."""
         known = self._known_names
         if not known:
-            known = self._known_names = frozenset((await self._run(None, statements.known())).split())
+            known = self._known_names = frozenset(words_of(await self._run(None, statements.known())))
         settings = {name: value for name, value in SETTINGS.items() if name in known}
         account = "currentUser()" if "currentUser" in known else "''"
         unique = "toString(serverUUID())" if "serverUUID" in known else "''"
         told = await self._run(None, f"SELECT {unique}, hostName(), {account} FORMAT TabSeparated")
-        server, host, user = told.rstrip("\n").split("\t")
+        server, host, user = words_of(told, 3)
         return Server(settings, known, host if server in {"", NO_SERVER} else server, user)
 
     @contextlib.asynccontextmanager
@@ -279,7 +280,7 @@ class ClickhouseStore:
         holder = await self._raise(sql, server, claim, accept=accept)
         await self._quiet(sql, server)
         found = await self._entries(server, sql.last(journal.KEPT))
-        fence = set((await self._run(server, sql.writers())).split())
+        fence = set(words_of(await self._run(server, sql.writers())))
         since = next((at for at, each in enumerate(found) if each.what == journal.ADOPT), len(found))
         if not accept:
             journal.check(found[:since][::-1], fence, claim.key.sink)
@@ -306,13 +307,13 @@ class ClickhouseStore:
         raise SinkUnavailable("others claim the sink all the time")
 
     async def _holder(self, sql: Statements, server: Server) -> Holder | None:
-        found = (await self._run(server, sql.holder())).splitlines()
-        return msgspec.json.decode(found[0], type=Holder) if found else None
+        found = rows_of(await self._run(server, sql.holder()), Holder)
+        return found[0] if found else None
 
     async def _quiet(self, sql: Statements, server: Server) -> None:
         """Wait until the server runs no statement of a former claim. Raises: SinkUnavailable."""
         end = time.monotonic() + QUIET_S
-        while await self._run(server, sql.count_others()) != "0\n":
+        while numbers_of(await self._run(server, sql.count_others())) != [0]:
             if time.monotonic() > end:
                 raise SinkUnavailable("statements of a former process do not end")
             await self._run(server, sql.kill_others())
@@ -321,10 +322,10 @@ class ClickhouseStore:
     async def _check(self, ours: Ours, expected: int) -> None:
         """Compare the fence and the journal with what we know. Raises: Deposed, SinkTipMismatch."""
         sink = f"sink {ours.claim.key.sink}"
-        told = (await self._run(ours.server, ours.sql.state())).splitlines()
+        told = rows_of(await self._run(ours.server, ours.sql.state()), _State)
         if not told:
             raise SinkTipMismatch(f"{sink}: its tip is gone from the store")
-        found = msgspec.json.decode(told[0], type=_State)
+        found = told[0]
         if found.retired:
             raise Deposed(f"{sink}: its name was taken over by {found.retired}")
         if found.holder != ours.claim.writer:
@@ -341,7 +342,7 @@ class ClickhouseStore:
         return entry
 
     async def _entries(self, server: Server, statement: str) -> list[Entry]:
-        return [msgspec.json.decode(line, type=Entry) for line in (await self._run(server, statement)).splitlines()]
+        return rows_of(await self._run(server, statement), Entry)
 
     async def _settle(self, ours: Ours) -> None:
         """Find out what the table has above the tip; a block that is there as a whole is stored."""
@@ -352,7 +353,7 @@ class ClickhouseStore:
         if place is None or await self._seen(ours.server, place.table) is None:
             return
         told = await self._run(ours.server, statements.present(place, last.blocks))
-        found = frozenset(int(each) for each in told.split() if int(each) >= last.position)
+        found = frozenset(each for each in numbers_of(told) if each >= last.position)
         if last.what == journal.PLAN and journal.settled(last, found):
             ours.last = await self._append(ours, journal.STORED, position=last.end, block=last.block,
                 former="", columns=last.why,
@@ -364,8 +365,7 @@ class ClickhouseStore:
     async def _others(self, ours: Ours) -> list[_Other]:
         """Give other services under the sink's name that stand in our way."""
         key = ours.claim.key
-        told = (await self._run(ours.server, ours.sql.others())).splitlines()
-        found = [msgspec.json.decode(line, type=_Other) for line in told]
+        found = rows_of(await self._run(ours.server, ours.sql.others()), _Other)
         return [each for each in found if not each.gone and (each.called != key.service or each.shard == key.shard)]
 
     async def _retire(self, by: Key, other: _Other) -> None:
@@ -377,7 +377,7 @@ class ClickhouseStore:
         )  # fmt: skip
 
     async def _exist(self, sql: Statements) -> bool:
-        return await self._run(None, sql.exist()) == "2\n"
+        return numbers_of(await self._run(None, sql.exist())) == [2]
 
     # ---- the table -------------------------------------------------------------------------------------------
 
@@ -401,16 +401,14 @@ class ClickhouseStore:
 
     async def _seen(self, server: Server, name: str) -> table.TableSeen | None:
         asked, columns = statements.table_of(name, self._database)
-        told = (await self._run(server, asked)).splitlines()
+        told = rows_of(await self._run(server, asked), _TableRow)
         if not told:
             return None
-        row = msgspec.json.decode(told[0], type=_TableRow)
+        row = told[0]
         views = [
             f"{owner}.{name}" for owner, name in zip(row.dependencies_database, row.dependencies_table, strict=True)
         ]
-        found = [
-            msgspec.json.decode(line, type=table.ColumnSeen) for line in (await self._run(server, columns)).splitlines()
-        ]
+        found = rows_of(await self._run(server, columns), table.ColumnSeen)
         return table.TableSeen(row.engine, row.engine_full, tuple(views), tuple(found))
 
     async def _insert(self, ours: Ours, batches: Sequence[pa.RecordBatch], block: str) -> None:
