@@ -26,8 +26,8 @@ unexport SECONDS
 # Workers for tests; two cores are what the time limits are made for.
 JOBS ?= 2
 LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
-# PySpark is larger than all the rest together, and Kafka's client is for those who read from Kafka: both have pins of
-# their own, see lab/spark.py and lab/kafka.py.
+# PySpark is larger than all the rest together, Kafka's client is for those who read from Kafka, and ClickHouse's engine for
+# tests alone: they have pins of their own, see lab/spark.py, lab/kafka.py and lab/clickhouse.py.
 EXTRAS := etcd fast oidc operator otel postgresql simulation topics webhook
 LOCK := uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --group dev --group bench --group docs $(LOCK_HOW)
 # What the image holds, and what builds its wheel: the same versions, fewer packages.
@@ -35,7 +35,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-flights demo-shop demo-shop-record test lint format quick single pythons processes spark kafka etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-shop demo-shop-record test lint format quick single pythons processes spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -85,7 +85,7 @@ demo-shop-record: install postgresql ## The same, and its verdict in examples/sh
 demo-flights: install postgresql ## Kill what carries the flights of 2013, each second for MINUTES=10 (SEED=n; installs Spark and Kafka once)
 	@$(BIN)/python -m examples.flights.demo --minutes $(MINUTES) --seed $(SEED)
 
-test: lint etcd helm postgresql single processes spark kafka sim ## Check and test everything (more than an hour on two cores)
+test: lint etcd helm postgresql single processes spark kafka clickhouse sim ## Check and test everything (more than an hour on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies
@@ -109,7 +109,7 @@ helm: install ## Build what renders the charts and evaluates their alerts (once;
 postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
 	@status=0; $(BIN)/python -m lab.postgresql >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-SINGLE := $(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not spark and not kafka and not process and not etcd and not root and not apiserver and not cluster'
+SINGLE := $(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not spark and not kafka and not clickhouse and not process and not etcd and not root and not apiserver and not cluster'
 
 quick: install ## The short ones of the tests that run in one process: under two minutes
 	@$(SINGLE) --quick
@@ -145,6 +145,11 @@ kafka: install ## Tests with a real Kafka: brokers that are killed, topics that 
 	@status=0; folder=$$($(BIN)/python -m lab.kafka) || status=$$?; \
 	if test $$status -eq 3; then echo "$$folder"; elif test $$status -ne 0; then exit $$status; else \
 	  PYTHONPATH="$$folder" $(BIN)/pytest --durations=10 --durations-min=5 -o faulthandler_timeout=600 -m kafka tests/kafka; fi
+
+clickhouse: install ## Tests with ClickHouse: a server that is killed, and the engine of today (installs 550 MB once)
+	@status=0; told=$$($(BIN)/python -m lab.clickhouse engine) || status=$$?; \
+	if test $$status -eq 3; then echo "$$told"; elif test $$status -ne 0; then exit $$status; else \
+	  $(BIN)/pytest --durations=10 --durations-min=5 -o faulthandler_timeout=600 -m clickhouse tests/clickhouse; fi
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
 	@status=0; $(BIN)/python -m lab.packages cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
@@ -205,6 +210,7 @@ lock: install ## Resolve again after a change of dependencies; writes requiremen
 	@$(BIN)/$(LOCK) --output-file requirements.txt
 	@echo 'confluent-kafka>=2.16,<3' | $(BIN)/$(LOCK_ALONE) --output-file requirements-kafka.txt
 	@$(BIN)/$(LOCK_IMAGE) --output-file requirements-image.txt
+	@echo 'chdb-core>=26.9,<27' | $(BIN)/$(LOCK_ALONE) --no-deps --output-file requirements-clickhouse.txt
 	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file requirements-build.txt
 	@echo 'pyspark>=4.3,<4.4' | $(BIN)/$(LOCK_ALONE) --output-file requirements-spark.txt
 
@@ -214,7 +220,7 @@ lock-check: install ## Compare requirements.txt with a new resolution (asks the 
 	@cp requirements.txt build/requirements.txt
 	@$(BIN)/$(LOCK) --output-file build/requirements.txt
 	@diff -u requirements.txt build/requirements.txt
-	@cp requirements-image.txt requirements-build.txt requirements-spark.txt requirements-kafka.txt build/
+	@cp requirements-image.txt requirements-build.txt requirements-spark.txt requirements-kafka.txt requirements-clickhouse.txt build/
 	@$(BIN)/$(LOCK_IMAGE) --output-file build/requirements-image.txt
 	@diff -u requirements-image.txt build/requirements-image.txt
 	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file build/requirements-build.txt
@@ -223,6 +229,8 @@ lock-check: install ## Compare requirements.txt with a new resolution (asks the 
 	@diff -u requirements-spark.txt build/requirements-spark.txt
 	@echo 'confluent-kafka>=2.16,<3' | $(BIN)/$(LOCK_ALONE) --output-file build/requirements-kafka.txt
 	@diff -u requirements-kafka.txt build/requirements-kafka.txt
+	@echo 'chdb-core>=26.9,<27' | $(BIN)/$(LOCK_ALONE) --no-deps --output-file build/requirements-clickhouse.txt
+	@diff -u requirements-clickhouse.txt build/requirements-clickhouse.txt
 
 derived: install ## Write what is made from the models: crds/, charts, tables, the reference page
 	@for tool in crds chart reference rights; do $(BIN)/python tools/$$tool.py >/dev/null; done

@@ -26,7 +26,14 @@ from hypothesis import HealthCheck, settings
 from tests.long import MODULE_S, is_long
 
 TESTS = Path(__file__).parent
-MARK_OF_FOLDER = {"cluster": "cluster", "kafka": "kafka", "process": "process", "sim": "sim", "spark": "spark"}
+MARK_OF_FOLDER = {
+    "clickhouse": "clickhouse",
+    "cluster": "cluster",
+    "kafka": "kafka",
+    "process": "process",
+    "sim": "sim",
+    "spark": "spark",
+}
 FOLDERS_OF_MARK = {"etcd": {"process", "conformance"}, "root": {"process"}, "apiserver": {"apiserver"}}
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -286,6 +286,12 @@ OTHERS: Final = (
         "a broker holds an answer back for so long if it has nothing",
     ),
     Limit(
+        "runtime/deathless/sources/gate/work.py",
+        ("KEEP_ALIVE_S",),
+        Clock.ANOTHER,
+        "the kernel counts",
+    ),
+    Limit(
         "runtime/deathless/shell/net/connections.py",
         ("DEAD_PEER_MS",),
         Clock.ANOTHER,
@@ -535,6 +541,7 @@ WALL_READS: Final = {
     "runtime/deathless/drivers/source_link.py": (1, "a caller's deadline is a moment; beyond it nothing is begun"),
     "runtime/deathless/sinks/host.py": (1, "a status says when it was told, and rows how old they are"),
     "runtime/deathless/sources/host.py": (1, "a status says when it was told"),
+    "runtime/deathless/foreign/host.py": (1, "a status says when it was told"),
     "runtime/deathless/shell/net/callers.py": (1, "given to the issuer: tokens say when they end"),
     "runtime/deathless/shell/service_code/kept_code.py": (3, "which of several codes was used last, and ABANDONED_S"),
     "runtime/deathless/shell/upgrade/planning.py": (1, "the one time that migrations are shown"),

@@ -28,6 +28,7 @@ REVIEWED: Final = {
     "runtime/deathless/cli/demo/upgrades.py": (1, CODE),
     "runtime/deathless/drivers/files.py": (1, PART),
     "runtime/deathless/drivers/port.py": (1, NAMED),
+    "runtime/deathless/sinks/clickhouse/store.py": (1, NAMED),
     "runtime/deathless/sinks/postgresql.py": (1, NAMED),
     "runtime/deathless/sources/files.py": (3, PART),
     "runtime/deathless/shell/service_code/check/run.py": (1, CODE),

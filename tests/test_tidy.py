@@ -44,6 +44,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/demo/upgrades.py": "tests/process/test_cli_demo.py",
     "runtime/deathless/cli/run/dev.py": "tests/process/test_cli_dev.py",
     "runtime/deathless/cli/change/pipelines.py": "tests/process/test_cli_pipelines.py",
+    "runtime/deathless/foreign/host.py": "tests/process/test_application.py",
     "runtime/deathless/spark/agent.py": "tests/process/test_spark_agent.py",
     "runtime/deathless/spark/driver.py": "tests/spark/test_pipelines.py",
     "runtime/deathless/spark/source.py": "tests/spark/test_source.py",
@@ -110,10 +111,12 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/nodes/worker_node.py": "tests/sim/test_seeds.py",
 }
 SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
+    "tests/clickhouse/conftest.py": "where neither Debian's packages nor the engine can be had there is no ClickHouse",
     "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
     "tests/cluster/conftest.py": "some machines can run no cluster; file systems of kind's nodes can't be broken",
     "tests/conftest.py": "a run that is told when it must end begins no test behind it, and counts them",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
+    "tests/process/go_program.py": "where Go is missing there is no example in Go to build",
     "tests/process/postgresql_server.py": "where PostgreSQL is neither installed nor can be there is none to start",
     "tests/process/test_copies.py": "where /tmp is an overlay or lies in memory a copy is only warned of",
     "tests/process/test_drill_agent_on_node.py": "cgroups and a network of its own need root, nft and nsenter",

@@ -34,6 +34,8 @@ from deathless.shell.pod import announcement
 from deathless.shell.service_code import fingerprint_report as code_check
 from deathless.shell.web import json_results
 from deathless.shell.worker.messaging import describe_reply
+from deathless.sinks.clickhouse.answers import rows_of
+from deathless.sinks.clickhouse.journal import Holder as Fence
 from deathless.topics import http_port, remote
 from deathless.topics import wire as topic_wire
 from deathless.topics.arrow import Row, record_batch
@@ -221,6 +223,13 @@ ANSWERS = [
         ("shell/pod/announcement.py::claimed_epoch",),
         of_text(lambda text: announcement.claimed_epoch({"metadata": {"annotations": {announcement.STATUS: text}}})),
         b'{"epoch":1}',
+        json_bytes,
+    ),
+    Door(
+        "a row that ClickHouse answers, at a sink",
+        ("sinks/clickhouse/answers.py::rows_of",),
+        of(lambda data: rows_of(data, Fence)),
+        b'{"epoch":5,"turn":1,"writer":"w","server":"s","account":"a"}',
         json_bytes,
     ),
     Door(

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from tests.conformance.door import Door, golden, of
-from tests.conformance.hostile import json_bytes, packed_bytes
+import tempfile
+from pathlib import Path
 
+import msgspec
+from tests.conformance.door import Door, golden, of
+from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
+
+from deathless.foreign.checkpoints import (
+    FOLDER,
+    PREFIX,
+    CheckpointDamaged,
+    Checkpoints,
+    Head,
+    decode_lanes,
+    encode_lanes,
+)
+from deathless.foreign.rows import Emitted, What, decode_emitted, decode_items, encode_emitted, encode_items
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.events import Socket
 from deathless.protocols.ambrosia.items import shape_of
+from deathless.protocols.ambrosia.lanes import Expectation, Kept, LaneState
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.messages import Kind, make_call
 from deathless.protocols.ambrosia_binding.binding import Binding, SaveDue
+from deathless.shell.disk.filesystem import RealFileSystem
 
 INPUT = make_call("", 1, Kind.FORK, b"in")
 STARTED = (on.SocketOpened(socket=Socket.RECEIVE), on.SocketOpened(socket=Socket.SEND), on.Begin())
@@ -59,6 +75,35 @@ def coordinator(data: bytes) -> object:
     return events
 
 
+def lane() -> tuple[LaneState, ...]:
+    """One target with one call that is not logged yet."""
+    kept = (Kept(INPUT, bytes(8)),)
+    return (
+        LaneState(target="bank", floor=1, chain=bytes(8), emitted=2, kept=kept, expected=(Expectation(4, bytes(8)),)),
+    )
+
+
+def checkpoint(data: bytes, folder: Path) -> object:
+    """A file in the folder of checkpoints, and its bytes."""
+    (folder / FOLDER).mkdir()
+    (folder / FOLDER / f"{PREFIX}{4:020d}").write_bytes(data)
+    checkpoints = Checkpoints(RealFileSystem(folder), "r0")
+    found = checkpoints.look(4)
+    return found, list(checkpoints.blob(found))
+
+
+def whole_checkpoint() -> bytes:
+    """One that is in order."""
+    with tempfile.TemporaryDirectory() as folder:
+        head = Head(service_id="ab" * 16, incarnation=1, position=4, records=1, length=5, lanes=encode_lanes(LANES))
+        writing = Checkpoints(RealFileSystem(Path(folder)), "r0").begin(head)
+        writing.write(b"state")
+        writing.end()
+        return next((Path(folder) / FOLDER).iterdir()).read_bytes()
+
+
+LANES = lane()
+MISREAD = (msgspec.MsgspecError, ValueError)
 FROM_APPLICATION = golden("ambrosia_from_application")
 APPLICATIONS = [
     Door("an application that starts", (), of(first_start), FROM_APPLICATION[:NORMAL_AT], packed_bytes),
@@ -76,5 +121,37 @@ APPLICATIONS = [
         of(coordinator),
         golden("ambrosia_to_application"),
         packed_bytes,
+    ),
+    Door(
+        "calls in a row of a topic",
+        ("foreign/rows.py::<module>",),
+        of(decode_items),
+        encode_items([INPUT]),
+        msgpack_bytes,
+        MISREAD,
+    ),
+    Door(
+        "a row of what an application emitted",
+        ("foreign/rows.py::decode_emitted",),
+        of(decode_emitted),
+        encode_emitted(Emitted(What.ITEMS, encode_items([INPUT]), "bank", 7, bytes(8))),
+        json_bytes,
+        MISREAD,
+    ),
+    Door(
+        "lanes in a checkpoint of an application",
+        ("foreign/checkpoints.py::<module>",),
+        of(decode_lanes),
+        encode_lanes(LANES),
+        msgpack_bytes,
+        MISREAD,
+    ),
+    Door(
+        "the file of a checkpoint of an application",
+        (),
+        checkpoint,
+        whole_checkpoint(),
+        packed_bytes,
+        (CheckpointDamaged,),
     ),
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.conformance.door import Door, Feed, golden, of
 from tests.conformance.hostile import packed_bytes
+from tests.unit.deathless.sources.gate.gate_world import World
 
 from deathless.base.errors import InvalidArgument
 from deathless.protocols.connector import frames, transactions
@@ -20,6 +21,7 @@ from deathless.protocols.connector.sink_participant import SinkParticipant
 from deathless.protocols.connector.source_client import SourceClient
 from deathless.protocols.connector.source_events import StreamAdmitted, StreamWanted
 from deathless.protocols.connector.source_worker import SourceWorker
+from deathless.sources.gate.machine import HangUp
 from deathless.sources.kafka_place import decode_note
 
 ONE = StreamId(1)
@@ -102,6 +104,19 @@ def participant() -> SinkParticipant:
     return end
 
 
+def gate(data: bytes, _: Path) -> object:
+    """A client with an open stream, at the gate of a service."""
+    world = World()
+    peer = world.connect()
+    peer.open(ONE)
+    effects = world.gate.received(peer.number, data, world.now)
+    world.gate.check_invariants()
+    ended = [each for each in effects if isinstance(each, HangUp) and each.code]
+    if ended:
+        raise InvalidArgument(ended[0].text)
+    return effects
+
+
 PROTOCOLS = [
     *(
         Door(
@@ -151,5 +166,12 @@ PROTOCOLS = [
             ("coordinator of a sink", coordinator, golden("connector_reply_uncommitted")),
             ("participant of a sink", participant, golden("connector_message") + golden("connector_phase1")),
         )
+    ),
+    Door(
+        "a connection at the gate of a source",
+        ("protocols/connector/frame_reader.py::FrameReader.next",),
+        gate,
+        golden("connector_message") + golden("connector_eos_message"),
+        packed_bytes,
     ),
 ]

@@ -1,20 +1,25 @@
-"""`deathless pipelines` beside a pipeline whose driver is played by the test: what is shown, and what its orders do."""
+"""Commands about a pipeline whose driver is played by the test: of `deathless`, and of `kubectl deathless`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from replica_set import ReplicaSet, wait_for
+from test_plugin_operates import ingress_of
+from tests.unit.deathless_operator.cli.plugin_world import SERVICES, api_server
+from tests.unit.deathless_operator.cli.test_plugin_cluster import put_kubectl
 
 from deathless.base.errors import PeerUnreachable
 from deathless.cli.main import main
 from deathless.pipelines.client import PipelineClient
 from deathless.pipelines.ledger import Batch, DriverDeposed
 from deathless.pipelines.rows import blocks_of
+from deathless_operator.cli import plugin
 
 CARRIERS = Path(__file__).parents[1] / "spark" / "carriers.py"
 
@@ -30,7 +35,9 @@ class Pipeline:
         self.carriers = ReplicaSet(folder / "carriers", replicas=1, service="carriers", module=carriers, peers=back)
         peers = [{"name": "carriers", "directory": str(self.carriers.directory)}]
         module = "deathless.pipelines.service:pipeline"
-        self.delays = ReplicaSet(folder / "delays", replicas=1, service="delays", module=module, peers=peers)
+        self.delays = ReplicaSet(
+            folder / "delays", replicas=1, service="delays", module=module, peers=peers, ingress_listen="127.0.0.1:0"
+        )
         self._manifest = str(folder / "delays" / "r0.json")
         self._capsys = capsys
 
@@ -41,6 +48,26 @@ class Pipeline:
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json"))
+
+    def kubectl(self, *arguments: str) -> Any:
+        """Run a command of the plugin, inside `forwarded`."""
+        self._capsys.readouterr()
+        assert plugin.main(["pipelines", *arguments, "--json"]) == 0, self._capsys.readouterr().err
+        return json.loads(self._capsys.readouterr().out)
+
+    @contextmanager
+    def forwarded(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Have an API server that knows the pipeline, and a kubectl that forwards to its service."""
+        ingress = wait_for(lambda: ingress_of(self.delays), "an ingress", self.delays.describe)
+        code = f"import signal; print('Forwarding from {ingress} -> 8080', flush=True); signal.pause()"
+        put_kubectl(folder, monkeypatch, code)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        with api_server(folder) as (server, kubeconfig):
+            monkeypatch.setenv("KUBECONFIG", kubeconfig)
+            spec = {"module": "m:m", "image": "i:1", "logStorage": {"claimName": "log"}, "tls": {"issuer": "Off"}}
+            server.put(f"{SERVICES}/delays", spec=spec)
+            server.put(f"{SERVICES.rpartition('/')[0]}/sparkpipelines/delays", spec={})
+            yield
 
     def client(self) -> PipelineClient:
         return PipelineClient("delays", [f"dir:{self.delays.directory}"])
@@ -67,7 +94,9 @@ def decide(client: PipelineClient, start: str, end: str, *flights: str) -> None:
     client.commit("log", Batch(number, attempt, start, end, blocks, 0, "q", "v1"))
 
 
-def test_what_is_refused_is_listed_sent_again_and_dropped(pipeline: Pipeline) -> None:
+def test_what_is_refused_is_listed_sent_again_and_dropped(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pipeline.client() as client:
         assert client.report("a", warm=True).result().drives
         client.declare(1, ["log"])
@@ -80,7 +109,12 @@ def test_what_is_refused_is_listed_sent_again_and_dropped(pipeline: Pipeline) ->
         ]  # fmt: skip
         assert "carriers.seen" in pipeline.run("refused", "log")
         assert pipeline.json("retry", "log") == {"sent": 2, "refusedAgain": [1, 2]}
-        assert pipeline.json("drop", "log", "1") == {"dropped": 1}
+        with pipeline.forwarded(tmp_path, monkeypatch):
+            assert pipeline.kubectl("show", "delays") == pipeline.json("show")
+            assert pipeline.kubectl("refused", "delays", "log") == pipeline.json("refused", "log")
+            assert pipeline.kubectl("retry", "delays", "log") == {"sent": 2, "refusedAgain": [1, 2]}
+            assert pipeline.kubectl("switchover", "delays") == {"done": "a hands over"}
+            assert pipeline.kubectl("drop", "delays", "log", "1") == {"dropped": 1}
         assert pipeline.run("drop", "log", "2", "7") == "1 dropped\n"
         assert pipeline.run("refused", "log") == "no row is listed\n"
         assert "of which 0 are listed" in pipeline.run("show", "log")

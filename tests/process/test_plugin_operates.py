@@ -26,7 +26,11 @@ Plugin = Callable[..., Any]
 
 @contextmanager
 def plugin_of(
-    replicas: ReplicaSet, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    replicas: ReplicaSet,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    **of_spec: object,
 ) -> Iterator[Plugin]:
     """Give what runs a command about a service whose ports are forwarded to its first replica."""
     ingress = wait_for(lambda: ingress_of(replicas), "an ingress", replicas.describe)
@@ -36,13 +40,13 @@ def plugin_of(
     with api_server(folder) as (server, kubeconfig):
         monkeypatch.setenv("KUBECONFIG", kubeconfig)
         spec = {"module": "m:m", "image": "i:1", "logStorage": {"claimName": "log"}, "tls": {"issuer": "Off"}}
-        server.put(f"{SERVICES}/{replicas.service}", spec=spec)
+        server.put(f"{SERVICES}/{replicas.service}", spec=spec | of_spec)
         token = base64.b64encode(b"operators-0123456789").decode()
         server.put(f"/api/v1/namespaces/ns/secrets/{replicas.service}-operator-token", data={"token": token})
 
         def run(command: str, *words: str) -> Any:
             capsys.readouterr()
-            assert plugin.main([command, replicas.service, *words]) == 0, capsys.readouterr().err
+            assert plugin.main([*command.split(), replicas.service, *words]) == 0, capsys.readouterr().err
             return json.loads(capsys.readouterr().out)
 
         yield run

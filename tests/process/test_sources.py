@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 from replica_set import ReplicaSet, children_of, send_signal, wait_for
+from test_plugin_operates import plugin_of
 
 from deathless.base.config import SourceConfig
 from deathless.base.shards import shard_directory
@@ -57,12 +58,12 @@ class Shard(ReplicaSet):
 class Taker:
     """All shards of the service, and the folder that its source reads."""
 
-    def __init__(self, folder: Path, shards: int) -> None:
+    def __init__(self, folder: Path, shards: int, source: SourceConfig | None = None, **fields: Any) -> None:
         self.folder = folder / "in"
         self.folder.mkdir()
         self.counted = 0  # rows that were taken in, when they were counted last
         self.directory = folder / "taker"
-        source = SourceConfig(
+        source = source or SourceConfig(
             name="lines", kind="files", input="numbers", key="value.key", options={"folder": str(self.folder)}
         )
         self.shards = []
@@ -71,7 +72,7 @@ class Taker:
             place.mkdir()
             made = Shard(
                 place, replicas=3 if shards == 1 else 2, service="taker", module=f"{MODULE}:taker",
-                sources=(source,), shard=shard, shards=shards,
+                sources=(source,), shard=shard, shards=shards, **fields,
             )  # fmt: skip
             made.directory = Path(shard_directory(str(self.directory), shard, shards))
             self.shards.append(made)
@@ -105,8 +106,8 @@ class Taker:
 
 
 @contextmanager
-def running(folder: Path, shards: int = 1) -> Iterator[Taker]:
-    taker = Taker(folder, shards)
+def running(folder: Path, shards: int = 1, source: SourceConfig | None = None, **fields: Any) -> Iterator[Taker]:
+    taker = Taker(folder, shards, source, **fields)
     with ExitStack() as stack:
         for each in taker.shards:
             stack.enter_context(each)
@@ -229,7 +230,7 @@ def test_a_changed_file_stops_the_source_by_name_until_it_is_as_it_was(tmp_path:
 
 
 def test_operators_see_what_was_refused_and_decide_how_the_source_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told(*words: str) -> dict[str, object]:
         capsys.readouterr()
@@ -241,13 +242,18 @@ def test_operators_see_what_was_refused_and_decide_how_the_source_goes_on(
         (only,) = cast("list[dict[str, str]]", told("list")["sources"])
         return only["code"]
 
-    with running(tmp_path) as taker:
+    with running(tmp_path, ingress_listen="127.0.0.1:0") as taker:
         (tmp_path / "service.yaml").write_text(MANIFEST)
         taker.write("1.jsonl", [{"key": "a", "number": number} for number in (1, -1, 3)])
         wait_for(lambda: problem() == "DL3081", "the source to stand", taker.describe)
         (row,) = cast("list[dict[str, object]]", told("refused", "lines")["refused"])
         assert (row["id"], row["stands"], "negative" in str(row["why"])) == (1, True, True)
-        assert told("retry", "lines")["rows"] == [{"shard": 0, "stream": 0, "row": 1}]
+        source = {"name": "lines", "kind": "kafka", "input": "numbers", "options": {"brokers": "k:9092", "topic": "t"}}
+        with plugin_of(taker.shards[0], tmp_path, monkeypatch, capsys, sources=[source]) as kubectl:
+            assert kubectl("sources refused", "lines", "--json")["refused"] == [row]
+            (stream,) = kubectl("sources list", "--json")["sources"]
+            assert (stream["source"], stream["state"], stream["code"]) == ("lines", "stopped", "DL3081")
+            assert kubectl("sources retry", "lines", "--json")["rows"] == [{"shard": 0, "stream": 0, "row": 1}]
         skip = ["sources", "skip", "lines", "-f", str(tmp_path / "service.yaml")]
         wait_for(lambda: main(skip) == 0, "the source to stand again", taker.describe)
         wait_for(lambda: taker.taken()["a"] == [1, 3], "the row behind it", taker.describe)

@@ -8,6 +8,9 @@
     invocations, order, parked, retry-parked, unknown, settle, undelivered, retry-undelivered, discard-undelivered,
     peers, adopt-peer, resume-outside
                 what operators see and order there, by a token of their own (`plugin_operators`)
+    sources, sinks
+                how far they are, and what becomes of rows that were refused (`plugin_sources`)
+    pipelines   who drives a SparkPipeline, how its queries stand, rows that were refused (`plugin_pipelines`)
     fence       stop replicas from serving; unfence lets them again (`plugin_holds`, like the two below)
     pause       let the operator change nothing; resume lets it again
     adopt       accept what replicas refuse to start from, in a pod where the log is (`plugin_adopt`)
@@ -48,6 +51,8 @@ from deathless_operator.cli.plugin_options import (
     shard_option,
     timeout_option,
 )
+from deathless_operator.cli.plugin_pipelines import pipelines
+from deathless_operator.cli.plugin_sources import sinks, sources
 from deathless_operator.cli.plugin_upgrade import upgrade
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun, FaultType
@@ -68,10 +73,12 @@ def cli(debug: bool) -> None:
     kubectl deathless drill bank --fault Freeze
     kubectl deathless call bank deposit --key alice --arg amount=5
     kubectl deathless invocations bank
+    kubectl deathless sources list bank
+    kubectl deathless pipelines show delays
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
-for each in (*COMMANDS, *HOLDS, adopt, upgrade):
+for each in (*COMMANDS, *HOLDS, adopt, pipelines, sinks, sources, upgrade):
     cli.add_command(each)
 
 

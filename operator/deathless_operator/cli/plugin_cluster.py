@@ -15,13 +15,14 @@ import shutil
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from deathless.base.errors import (
     CallRefused,
@@ -48,6 +49,7 @@ SWITCH_S: Final = 60.0  # how long a switchover may take, without the primary's 
 SAID_BYTES_MAX: Final = 1 << 16  # of kubectl's words
 SAID_S: Final = 30.0  # how long it may take for them
 END_S: Final = 2.0  # a killed program is gone within milliseconds
+T = TypeVar("T")
 logger: Final = logging.getLogger("deathless.plugin")
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
@@ -285,6 +287,87 @@ async def read_words(stream: asyncio.StreamReader) -> str:
     return said.decode(errors="replace").strip()
 
 
+class FrontDoor:
+    """The handlers and queries of one service, through its front door.
+
+    Args:
+        session: shows the token of callers, where there is one.
+        service: whose.
+        root: the address of the service, without a slash at its end.
+        secure: who is let pass for the service.
+        host: the name that its certificate has to have; None: it shows none.
+    """
+
+    def __init__(
+        self, session: aiohttp.ClientSession, service: str, root: str, secure: ssl.SSLContext | bool, host: str | None
+    ) -> None:
+        self._session = session
+        self._service = service
+        self._root = root
+        self._secure = secure
+        self._host = host
+
+    async def query(self, name: str, key: str, arguments: dict[str, object]) -> object:
+        """Ask a query. Raises: as `call`."""
+        texts = {each: value if isinstance(value, str) else _json(value) for each, value in arguments.items()}
+        url = self._url(name, key, f"?{urlencode(texts)}" if texts else "")
+        asked = self._session.get(url, ssl=self._secure, server_hostname=self._host)
+        return await self._answer(asked, name, "ask again: a query changes nothing")
+
+    async def call(
+        self, handler: str, key: str, arguments: dict[str, object], idempotency_key: str, again: str = ""
+    ) -> object:
+        """Call a handler.
+
+        Args:
+            handler: its name.
+            key: of the state; empty for a service of one object.
+            arguments: by name.
+            idempotency_key: under which it runs once.
+            again: what to do where nobody knows the outcome; empty: the same command with the idempotency key.
+
+        Raises: OutcomeUnknown, TooLarge, and what `read_answer` raises.
+        """
+        sent = {"Idempotency-Key": idempotency_key}
+        url = self._url(handler, key)
+        asked = self._session.post(url, json=arguments, headers=sent, ssl=self._secure, server_hostname=self._host)
+        return await self._answer(asked, handler, again or _again(idempotency_key))
+
+    def _url(self, handler: str, key: str, behind: str = "") -> URL:
+        """Give an address as it is to be sent: whoever reads `.` in one as a folder would take it away."""
+        path = [quote(each, safe="").replace(".", "%2E") for each in (self._service, key or "-", handler)]
+        return URL(f"{self._root}/{'/'.join(path)}{behind}", encoded=True)
+
+    async def _answer(
+        self, asked: AbstractAsyncContextManager[aiohttp.ClientResponse], what: str, again: str
+    ) -> object:
+        try:
+            async with asked as answer:
+                body = await read_whole(answer, f"{self._service} {what}")
+                return read_answer(answer.status, body, again=again)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            told = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise OutcomeUnknown(told, remedy=again) from None
+
+
+@asynccontextmanager
+async def entered(cluster: Cluster, name: str, timeout_s: float) -> AsyncIterator[FrontDoor]:
+    """Open the front door of a service, each answer of which is waited for so long.
+
+    Raises: UnknownService, PeerUnreachable.
+    """
+    resource = await cluster.service(name)
+    context, token = await cluster.context(resource), await cluster.token(resource)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    host = names.server_name(cluster.namespace, name) if context is not None else None
+    secure: ssl.SSLContext | bool = context if context is not None else True
+    async with forwarded(cluster.namespace, name, timeout_s) as port:
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:
+            root = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}"
+            yield FrontDoor(session, name, root, secure, host)
+
+
 async def call(
     cluster: Cluster,
     name: str,
@@ -300,30 +383,21 @@ async def call(
 
     Raises: UnknownService, PeerUnreachable, OutcomeUnknown, TooLarge, and what `read_answer` raises.
     """
-    resource = await cluster.service(name)
-    context, token = await cluster.context(resource), await cluster.token(resource)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    path = f"/{quote(name, safe='')}/{quote(key or '-', safe='')}/{quote(handler, safe='')}"
-    async with forwarded(cluster.namespace, name, timeout_s) as port:
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:
-            url = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}{path}"
-            host = names.server_name(cluster.namespace, name) if context is not None else None
-            secure: ssl.SSLContext | bool = context if context is not None else True
-            if query:
-                texts = {each: value if isinstance(value, str) else _json(value) for each, value in arguments.items()}
-                url += f"?{urlencode(texts)}" if texts else ""
-                asked = session.get(url, ssl=secure, server_hostname=host)
-            else:
-                sent = {"Idempotency-Key": idempotency_key}
-                asked = session.post(url, json=arguments, headers=sent, ssl=secure, server_hostname=host)
-            try:
-                async with asked as answer:
-                    body = await read_whole(answer, f"{name} {handler}")
-                    return read_answer(answer.status, body, again=_again(idempotency_key))
-            except (aiohttp.ClientError, TimeoutError) as error:
-                told = f"{type(error).__name__}: {error}".rstrip(": ")
-                raise OutcomeUnknown(told, remedy=_again(idempotency_key)) from None
+    async with entered(cluster, name, timeout_s) as door:
+        if query:
+            return await door.query(handler, key, arguments)
+        return await door.call(handler, key, arguments, idempotency_key)
+
+
+def fitted(answer: object, kind: type[T]) -> T:
+    """Give what an answer says. Raises: InvalidArgument where it says something else."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(
+            f"this version does not know the form of the answer: {error}",
+            remedy="use the plugin of the version that the service runs",
+        ) from None
 
 
 def _json(value: object) -> str:

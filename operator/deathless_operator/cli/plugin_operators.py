@@ -29,6 +29,7 @@ from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answe
 from deathless_operator.cli.plugin_options import (
     Command,
     InvocationId,
+    answer_option,
     common,
     on_cluster,
     service_argument,
@@ -140,7 +141,7 @@ async def given_up(pages: Pages, driver: str, shard: int | None) -> list[str]:
     for each in range(pages.shards) if shard is None else [shard]:
         several, first = pages.shards > 1, 0
         while True:
-            page = _about("undelivered", **{"from": first or None}, shard=each if several else None)
+            page = about("undelivered", **{"from": first or None}, shard=each if several else None)
             listed = objects(cast("Json", await pages.ask(page)), "undelivered")
             if not listed or number(listed[-1], "id") < first:
                 break
@@ -151,14 +152,6 @@ async def given_up(pages: Pages, driver: str, shard: int | None) -> list[str]:
 
 
 ORDERS = ("cancel", "kill", "resume")
-answer_option = click.option(
-    "--timeout",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=0.1),
-    metavar="SECONDS",
-    help="How long to wait for an answer.",
-)
 ignored_json_option = click.option("--json", is_flag=True, expose_value=False, help="Print JSON (the default).")
 number_type = click.IntRange(min=1)
 
@@ -176,7 +169,7 @@ def _operate(
     return 0
 
 
-def _about(page: str, **named: int | None) -> str:
+def about(page: str, **named: int | None) -> str:
     """Give a page with what stands behind its path; None: nothing."""
     said = {name: value for name, value in named.items() if value is not None}
     return f"{page}?{urlencode(said)}" if said else page
@@ -201,9 +194,9 @@ def invocations(
 ) -> int:
     """Print the handlers that wait in all shards, the oldest first, or the details of ID, as JSON."""
     if number is not None:
-        page = _about(f"invocations/{number}/history", shard=shard)
+        page = about(f"invocations/{number}/history", shard=shard)
     else:
-        page = _about("invocations", **{"from": first or None}, shard=shard)
+        page = about("invocations", **{"from": first or None}, shard=shard)
     return _operate(service, page, namespace, kubeconfig, timeout)
 
 
@@ -261,7 +254,7 @@ def order(
 @answer_option
 def parked(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the parked messages, as JSON."""
-    return _operate(service, _about("parked", shard=shard), namespace, kubeconfig, timeout)
+    return _operate(service, about("parked", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command("retry-parked")
@@ -283,7 +276,7 @@ def retry_parked(service: str, lsn: str, namespace: str, kubeconfig: str, timeou
 @answer_option
 def peers(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the services that this one exchanges messages with, as JSON."""
-    return _operate(service, _about("peers", shard=shard), namespace, kubeconfig, timeout)
+    return _operate(service, about("peers", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command("adopt-peer")
@@ -318,7 +311,7 @@ def adopt_peer(
     Messages to the old peer that it had not confirmed are dropped; handlers that wait for it get PeerReplaced.
     """
     body: dict[str, object] = {"serviceId": service_id, "incarnation": incarnation, "shard": peer_shard}
-    page = _about(f"peers/{quote(peer, safe='')}/adopt", shard=shard)
+    page = about(f"peers/{quote(peer, safe='')}/adopt", shard=shard)
     return _operate(service, page, namespace, kubeconfig, timeout, body)
 
 
@@ -330,7 +323,7 @@ def adopt_peer(
 @answer_option
 def unknown(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the activities whose outcome is unknown, as JSON."""
-    return _operate(service, _about("unknown", shard=shard), namespace, kubeconfig, timeout)
+    return _operate(service, about("unknown", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command()
@@ -354,7 +347,7 @@ def settle(service: str, number: str, operation: int, namespace: str, kubeconfig
 @answer_option
 def undelivered(service: str, first: int, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the messages that drivers gave up, the oldest first, as JSON."""
-    page = _about("undelivered", **{"from": first or None}, shard=shard)
+    page = about("undelivered", **{"from": first or None}, shard=shard)
     return _operate(service, page, namespace, kubeconfig, timeout)
 
 
@@ -464,7 +457,7 @@ def resume_outside(service: str, yes: bool, shard: int | None, namespace: str, k
             raise InvalidArgument("nobody is there to be asked", remedy="add --yes")
         if not click.confirm(f"What waits in {service} leaves for good. Go on?", default=False, err=True):
             raise InvalidArgument("nothing was let go", remedy="add --yes")
-    return _operate(service, _about("outside/resume", shard=shard), namespace, kubeconfig, timeout, {})
+    return _operate(service, about("outside/resume", shard=shard), namespace, kubeconfig, timeout, {})
 
 
 COMMANDS: Final = (

@@ -17,6 +17,7 @@ from deathless.base.errors import InvalidArgument
 from deathless.base.shards import SHARDS_MAX, read_invocation
 from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster
 from deathless_operator.cluster.api import Api
+from deathless_operator.cluster.kinds import PIPELINE
 from deathless_operator.cluster.kubeconfig import connect
 
 COMPLETION_TIMEOUT_S: Final = 2.0
@@ -43,13 +44,43 @@ def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str
     """Offer the services of the namespace; nothing where the API server does not answer at once."""
 
     async def find(cluster: Cluster) -> list[str]:
+        return [one.name for one in await cluster.services()]
+
+    return _offered(ctx, incomplete, find)
+
+
+def _offered(
+    ctx: click.Context, incomplete: str, find: Callable[[Cluster], Awaitable[list[str]]]
+) -> list[CompletionItem]:
+    """Offer names that begin so; nothing where they are not found at once."""
+
+    async def in_time(cluster: Cluster) -> list[str]:
         async with asyncio.timeout(COMPLETION_TIMEOUT_S):
-            return [one.name for one in await cluster.services()]
+            return await find(cluster)
 
     found: list[str] = []
     with contextlib.suppress(Exception):
-        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find, ctx)
+        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", in_time, ctx)
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def complete_pipeline(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature
+    """Offer the pipelines of the namespace; nothing where the API server does not answer at once."""
+
+    async def find(cluster: Cluster) -> list[str]:
+        return [str(raw["metadata"]["name"]) for raw in await cluster.api.list(PIPELINE, cluster.namespace)]
+
+    return _offered(ctx, incomplete, find)
+
+
+def complete_source(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature
+    """Offer the sources of the service that was named before; nothing where the API server does not answer at once."""
+
+    async def find(cluster: Cluster) -> list[str]:
+        spec = (await cluster.service(ctx.params["service"])).spec
+        return [each.name for each in spec.sources] if spec is not None else []
+
+    return _offered(ctx, incomplete, find)
 
 
 class InvocationId(click.ParamType[str]):
@@ -93,9 +124,19 @@ def common(function: Command) -> Command:
     return function
 
 
+pipeline_argument = click.argument("pipeline", shell_complete=complete_pipeline)
+source_argument = click.argument("source", shell_complete=complete_source)
 service_argument = click.argument("service", shell_complete=complete_service)
 shard_option = click.option(
     "--shard", type=click.IntRange(0, SHARDS_MAX - 1), metavar="K", help="Which shard, if the service has several."
+)
+answer_option = click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="How long to wait for an answer.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 timeout_option = click.option(

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from deathless.base.foreign.binding import INPUTS, SERVICE_MODULE, SOURCE
 from deathless.base.limits import Limits
 from deathless.base.lock_stores import CLUSTER_STORE, LOCK_STORES, settings_classes
 from deathless.base.manifest_pod import PodTemplate
@@ -125,6 +126,30 @@ _PEER: Final = "has(self.ipBlock) || has(self.podSelector) || has(self.namespace
 
 SERVICE_RULES: Final = (
     Rule(name="image-needed", where="spec", rule=_set("image"), message="image is missing: name the image of module"),
+    Rule(
+        name="module-or-binding",
+        where="spec",
+        rule=f"has(self.binding) == (self.module == '{SERVICE_MODULE}')",
+        message="name the service's code: module, or an application in binding, and not both",
+    ),
+    Rule(
+        name="binding-has-one-shard",
+        where="spec",
+        rule="!has(self.binding) || self.shards == 1",
+        message="an application in binding is one shard: leave shards out",
+    ),
+    Rule(
+        name="binding-has-its-topic",
+        where="spec",
+        rule=f"!has(self.binding) || !has(self.topics) || self.topics.all(t, t.name != '{INPUTS.name}')",
+        message=f"the topic {INPUTS.name} is that of the application in binding: choose another name",
+    ),
+    Rule(
+        name="binding-has-its-source",
+        where="spec",
+        rule=f"!has(self.binding) || !has(self.sources) || self.sources.all(s, s.name != '{SOURCE}')",
+        message=f"the source {SOURCE} is the application in binding: choose another name",
+    ),
     Rule(
         name="lock-is-etcd",
         where="spec",

@@ -13,7 +13,9 @@ from deathless.base.manifest import Manifest, Metadata, ServiceSpec, relation_pr
 from deathless.base.manifest_ingress import Ingress
 from deathless.base.manifest_parts import Peer, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
-from deathless.base.source_kinds.settings import local_sources
+from deathless.base.source_kinds.connector import connector_options, open_to_strangers
+from deathless.base.source_kinds.settings import gate_ports, local_sources
+from deathless_operator.model import names
 from deathless_operator.model.grace import grace_problems
 from deathless_operator.model.resource_parts import PROBLEMS_MAX, status_in
 from deathless_operator.model.status import ServiceStatus
@@ -105,8 +107,37 @@ def cluster_problems(spec: ServiceSpec) -> list[Problem]:
         Problem(("spec", "sources", at, "kind"), kind, f"can't be read in a cluster: {why}", "leave the source out")
         for at, kind, why in local_sources(spec.sources)
     ]
+    found += _gate_problems(spec)
     found += _caller_problems(spec) + _lock_problems(spec) + _peer_problems(spec) + _pod_problems(spec)
     return found + grace_problems(spec)
+
+
+def _gate_problems(spec: ServiceSpec) -> list[Problem]:
+    """Find what is wrong with sources at which programs connect; a pod listens on every address."""
+    tls = spec.tls or TlsSpec()
+    certificates = tls.issuer != "Off" and tls.require_client_certificate is not False
+    taken = dict.fromkeys((names.CLIENT_PORT, names.REPLICATION_PORT, names.CONTROL_PORT), "a port of every replica")
+    taken |= dict.fromkeys((names.HTTP_PORT, names.HEALTH_PORT, names.SERVICE_HTTP_PORT), "a port of every replica")
+    taken[names.SERVICE_HTTPS_PORT] = "a port of every replica"
+    found: list[Problem] = []
+    for at, source in enumerate(spec.sources):
+        if source.name not in (ports := gate_ports(spec.sources)):
+            continue  # no gate, or its options are refused already
+        path, options = ("spec", "sources", at, "options"), connector_options(source.name, source.options)
+        port = ports[source.name]
+        if why := open_to_strangers(options, certificates=certificates, everywhere=True):
+            found.append(Problem((*path, "cookieFile"), None, why, "name a cookieFile, whose Secret is secretRef"))
+        if options.cookie_file and source.secret_ref is None:
+            what = "is a key of the Secret that secretRef names, and there is none"
+            found.append(Problem((*path, "cookieFile"), options.cookie_file, what, "name the Secret"))
+        if options.tls and tls.issuer == "Off":
+            what = "needs the certificates of spec.tls"
+            found.append(Problem((*path, "tls"), True, what, "leave tls.issuer Off out"))
+        if port == 0 or port in taken:
+            what = f"names port {port}, which is {taken.get(port, 'none that could be reached')}"
+            found.append(Problem((*path, "listen"), options.listen, what, "choose another port"))
+        taken[port] = f"that of source {source.name}"
+    return found
 
 
 def _caller_problems(spec: ServiceSpec) -> list[Problem]:

@@ -88,6 +88,25 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_refusal: str = "stop"  # stop | deadLetter | skip
     options: dict[str, object] = {}  # of the kind
     folder: str = "."  # absolute: what relative paths start from
+    listen: str = ""  # host:port at which clients connect to a gate; empty: as the options say
+
+
+class BindingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An application in another language, which is the code of its service."""
+
+    command: tuple[str, ...]
+    instance: str  # what it calls itself
+    environment: dict[str, str] = {}
+    folder: str = "."  # that it runs in
+    compare: str = "Bytes"  # Bytes | Shape
+    checkpoint_rows: int = 10_000  # a checkpoint is due after so many
+    checkpoint_bytes: int = 64 << 20  # likewise
+    connect_s: float = 30.0  # how long it may take; 0: for ever
+    load_s: float = 600.0
+    snapshot_s: float = 600.0
+    handler_s: float = 60.0
+    receive_port: int = 0  # 0: any
+    send_port: int = 0
 
 
 class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -161,6 +180,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
     sinks: tuple[SinkConfig, ...] = ()  # processes beside this replica that store rows of topics outside
     sources: tuple[SourceConfig, ...] = ()  # processes beside this replica that bring rows to inputs
+    binding: BindingConfig | None = None  # the application that is our code; None: the module is
     tracing: TracingConfig | None = None  # None: no traces
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     upgrade: UpgradeConfig | None = None  # that this replica is to make; None: it is a replica as others
@@ -235,6 +255,7 @@ if not TYPE_CHECKING:
 __all__ = [
     "ActivitiesConfig",
     "AuthenticationConfig",
+    "BindingConfig",
     "DriverConfig",
     "EtcdConfig",
     "PeerConfig",

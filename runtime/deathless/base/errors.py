@@ -21,33 +21,52 @@
     |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
+    |  |  SinkEngineUnfit, SinkServerChanged, SinkJournalUnsound,
     |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
-    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
+    |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
+    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
+    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
-    |  |  OtherDirectory, FormerCodeMissing
+    |  |  OtherDirectory, FormerCodeMissing, ApplicationStateMissing
     |- Closed          used after it was closed
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of pipelines, sinks, streams and
-topics in modules of their own beside it: all are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of applications, pipelines, sinks,
+storage, streams and topics in modules of their own beside it: all are here as well. Imports these.
 """
 
 from __future__ import annotations
 
+from deathless.base.error_tree.foreign import (
+    ApplicationEnded,
+    ApplicationNotConnected,
+    ApplicationNotStarted,
+    ApplicationStalled,
+    ApplicationStateMissing,
+    LaneUnknown,
+)
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
 from deathless.base.error_tree.pipelines import SparkMissing
 from deathless.base.error_tree.sinks import (
     SinkColumnsChanged,
+    SinkEngineUnfit,
+    SinkJournalUnsound,
     SinkRowRefused,
     SinkRowsDropped,
+    SinkServerChanged,
     SinkTableUnfit,
     SinkTaken,
     SinkTipMismatch,
 )
+from deathless.base.error_tree.storage import StorageFailed, StorageReadOnly, StorageSlow, StorageUnfit
 from deathless.base.error_tree.streams import (
+    ConnectorBusy,
+    ConnectorContended,
+    ConnectorSilent,
+    ConnectorStreamsFull,
     InputRefused,
     InputUnreadable,
     SourceGap,
@@ -70,16 +89,29 @@ from deathless.base.error_tree.topics import (
 )
 
 __all__ = [  # of the modules above; what is defined below is public as well
+    "ApplicationEnded",
+    "ApplicationNotConnected",
+    "ApplicationNotStarted",
+    "ApplicationStalled",
+    "ApplicationStateMissing",
+    "ConnectorBusy",
+    "ConnectorContended",
+    "ConnectorSilent",
+    "ConnectorStreamsFull",
     "DataCorrupt",
     "DeathlessError",
     "Fenced",
     "InputRefused",
     "InputUnreadable",
     "Invalid",
+    "LaneUnknown",
     "RetryLater",
     "SinkColumnsChanged",
+    "SinkEngineUnfit",
+    "SinkJournalUnsound",
     "SinkRowRefused",
     "SinkRowsDropped",
+    "SinkServerChanged",
     "SinkTableUnfit",
     "SinkTaken",
     "SinkTipMismatch",
@@ -90,6 +122,10 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SourceTopicReplaced",
     "SourceUnavailable",
     "SparkMissing",
+    "StorageFailed",
+    "StorageReadOnly",
+    "StorageSlow",
+    "StorageUnfit",
     "StreamFenced",
     "StreamNotStopped",
     "TopicAnswerTorn",
@@ -160,27 +196,6 @@ class StillServing(RetryLater):
 
     code = "DL1011"
     remedy = "stop all its replicas first; a replica that was killed releases its lock when its lease expires"
-
-
-class StorageReadOnly(RetryLater):
-    """The log's file system is mounted read-only, or has become so; nothing can be recorded until it is writable."""
-
-    code = "DL1012"
-    remedy = "make the volume writable again; the service then continues"
-
-
-class StorageFailed(RetryLater):
-    """The log's storage reported an error of its own; what was being written is not retried in place (I8)."""
-
-    code = "DL1013"
-    remedy = "check the log's storage; the replica restarts automatically"
-
-
-class StorageSlow(RetryLater):
-    """A write to the log's storage takes much longer than it should; calls are answered, but late."""
-
-    code = "DL1014"
-    remedy = "check what else uses the volume, or move the log to a faster one"
 
 
 class NoInodes(OutOfSpace):
@@ -379,16 +394,6 @@ class PermissionRefused(Invalid):
 
     code = "DL3012"
     exit_code = 77
-
-
-class StorageUnfit(Invalid):
-    """The log directory's file system is not suitable for the log or its fence; the message names what is missing."""
-
-    code = "DL3027"
-    exit_code = 78
-    remedy = (
-        "put the log on a suitable file system: a local disk, or NFS 4, CephFS or a cloud's file store (ReadWriteMany)"
-    )
 
 
 class VolumeTooSmall(Invalid):

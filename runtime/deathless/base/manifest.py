@@ -22,6 +22,7 @@ from msgspec import Meta
 
 from deathless.base.config import ActivitiesConfig, DriverConfig, PeerConfig, ReplicaConfig, TracingConfig
 from deathless.base.errors import InvalidConfig
+from deathless.base.foreign.binding import INPUTS, SERVICE_MODULE, Binding, binding_config, binding_problems
 from deathless.base.limits import Limits
 from deathless.base.lock_stores import LOCK_STORES, SEAL, lock_store
 from deathless.base.manifest_fields import FilePath, Module, Name, NonEmpty, Part, Text, Texts, told
@@ -69,7 +70,16 @@ class Metadata(Part, frozen=True):
 class ServiceSpec(Part, frozen=True):
     """What to run."""
 
-    module: Annotated[Module, told("The service: package.module:attribute of the image, or path/to/file.py:attribute.")]
+    module: Annotated[
+        Module,
+        told(
+            "The service: package.module:attribute of the image, or path/to/file.py:attribute. It is left out with a "
+            "binding."
+        ),
+    ] = SERVICE_MODULE
+    binding: Annotated[Binding | None, told("An application in any language, which takes the place of the module.")] = (
+        None
+    )
     image: Annotated[
         Text, told("Image that holds the module and deathless. Needed in a cluster, without effect on a laptop.")
     ] = ""
@@ -277,7 +287,7 @@ def least_volume(spec: ServiceSpec) -> str:
 
 def _rows_bytes(spec: ServiceSpec) -> int:
     """Give what the rows of topics may come to: those that are kept, and those that sinks hold beyond that."""
-    return kept_bytes(spec.topics, spec.shards) + held_bytes(spec.sinks, spec.shards)
+    return kept_bytes(topics_of(spec), spec.shards) + held_bytes(spec.sinks, spec.shards)
 
 
 def _limits(spec: ServiceSpec) -> Limits:
@@ -318,6 +328,13 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     found += _peer_problems(manifest)
     found += _driver_problems(manifest)
     found += _sink_problems(spec)
+    found += binding_problems(
+        spec.binding,
+        module=spec.module,
+        shards=spec.shards,
+        topics=spec.topics,
+        sources=tuple(source.name for source in spec.sources),
+    )
     found += [
         Problem(("spec", "sources", at, field), value, what, advice)
         for at, field, value, what, advice in source_problems(spec.sources)
@@ -442,6 +459,11 @@ def _camel(word: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
+def topics_of(spec: ServiceSpec) -> tuple[Topic, ...]:
+    """Give all topics of a service: those that its spec names, and what its application gets."""
+    return spec.topics if spec.binding is None else (*spec.topics, INPUTS)
+
+
 def replica_names(manifest: Manifest) -> list[str]:
     """Give the replicas' names: r0, r1, ..."""
     return [f"r{index}" for index in range(manifest.spec.replicas)]
@@ -501,9 +523,10 @@ def replica_configs(
             ),
             activities=ActivitiesConfig(workers=spec.activities.workers),
             drivers=driver_configs(spec, folder)
-            + topic_configs(spec.topics, shard_directory(directory, shard, spec.shards)),
+            + topic_configs(topics_of(spec), shard_directory(directory, shard, spec.shards)),
             sinks=sink_configs(spec.sinks, shard_directory(directory, shard, spec.shards), folder),
-            sources=source_configs(spec.sources, folder),
+            sources=source_configs(spec.sources, folder, index=shard * spec.replicas + index),
+            binding=binding_config(spec.binding, manifest.metadata.name, folder),
             tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),

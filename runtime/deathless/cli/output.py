@@ -124,24 +124,6 @@ def progress() -> Callable[[str], None]:
     return told
 
 
-def show_bytes(size: int) -> str:
-    """Give a size as people read it."""
-    amount, unit = float(size), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-
-
-def show_time(time_us: int) -> str:
-    """Give a logical time as people read it, UTC."""
-    if not time_us:
-        return "-"
-    whole = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_us // 1_000_000))
-    return f"{whole}.{time_us // 1000 % 1000:03d}"
-
-
 class ErrorReport(msgspec.Struct, rename="camel"):
     """An error as programs read it."""
 

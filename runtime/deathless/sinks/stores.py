@@ -12,7 +12,10 @@ from deathless.base.config import SinkConfig
 from deathless.base.errors import InvalidConfig
 from deathless.sinks.port import Store
 
-STORES: Final = {"postgresql": "deathless.sinks.postgresql:store"}
+STORES: Final = {
+    "clickhouse": "deathless.sinks.clickhouse.store:store",
+    "postgresql": "deathless.sinks.postgresql:store",
+}
 """What makes stores, by `options.store` of a manifest: `module:function`."""
 
 

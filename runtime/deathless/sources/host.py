@@ -8,6 +8,9 @@ It is at work while its replica is the primary of its shard and may reach the ou
 number modulo the count of shards is its shard's: so each partition is read beside one primary. That is a hint alone:
 two processes that both think so are told apart by the primaries, of which each has one owner for a stream.
 
+A source of a kind at which clients connect reads nothing: its work is a gate (`gate.work`), beside the primary of
+shard 0.
+
 Guarantees: holds no truth and may be killed or frozen at any time; a stream that can't go on is named, and tried again
 at most AGAIN_MAX_S apart; other streams and sources go on. Does not: decide anything about streams (`machine` does).
 Imports readers when they are needed, and the shell.
@@ -24,13 +27,20 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig, SourceConfig
-from deathless.base.errors import DeathlessError, InputRefused, Internal, InvalidConfig, PortTaken, StreamFenced
+from deathless.base.errors import (
+    DeathlessError,
+    InputRefused,
+    Internal,
+    InvalidArgument,
+    InvalidConfig,
+    PortTaken,
+    StreamFenced,
+)
 from deathless.base.source_kinds import SOURCE_KINDS
 from deathless.codec.streams.records import NONCE_BYTES, OnRefusal
 from deathless.shell.link.side_process import PRIMARY, keep_beside, led_epoch, run_beside
@@ -46,30 +56,36 @@ from deathless.shell.net.abstract_socket import listen_local
 from deathless.shell.net.status_port import StatusPort
 from deathless.shell.process.output import never_wait
 from deathless.shell.web.source_metrics import source_socket
+from deathless.sources.gate.work import GateWork, check_options
 from deathless.sources.keys import Routing
 from deathless.sources.link import Packets, ShardLink
 from deathless.sources.machine import PartitionMachine, State
 from deathless.sources.port import Factory, Partition, Reader, Settings
+from deathless.sources.trouble import Trouble, code_of
 
 _LOG: Final = logging.getLogger("deathless.sources")
 POLL_S: Final = 0.05  # between two reads of which the first gave nothing
 READ_BYTES_MAX: Final = 1 << 20
 PARTITIONS_S: Final = 10.0  # between two looks at which partitions there are
 TAKEN_IN_S: Final = 1.0  # between two words to the reader about how far it is
-AGAIN_MIN_S: Final = 0.5  # after the first failure to read, or when another process took a stream
-AGAIN_MAX_S: Final = 30.0
-CALM_S: Final = 60.0  # what went well for so long begins with short pauses again
 STATUS_S: Final = 1.0
 KEEP_S: Final = 10.0  # a status that does not change is written again after this, so that its time says it is fresh
 _TAKEN_ELSEWHERE: Final = "another process took the stream over"
 
 
 def make_reader(source: SourceConfig) -> Reader:
-    """Make a reader, which connects nothing yet. Raises: InvalidConfig naming source and field."""
+    """Make a reader, which connects nothing yet.
+
+    Raises: InvalidConfig naming source and field; InvalidArgument for a kind that has no readers.
+    """
     kind = SOURCE_KINDS.get(source.kind)
     if kind is None:
         raise InvalidConfig(
             f"source {source.name}: there is no kind {source.kind!r}", remedy=f"kinds: {', '.join(SOURCE_KINDS)}"
+        )
+    if kind.gate:
+        raise InvalidArgument(
+            f"source {source.name}: kind {kind.name} has no place to go on at: its clients send what they are asked for"
         )
     module, _, name = kind.factory.partition(":")
     try:
@@ -78,30 +94,6 @@ def make_reader(source: SourceConfig) -> Reader:
         remedy = f"pip install deathless[{kind.extra}]" if kind.extra else ""
         raise InvalidConfig(f"source {source.name}: kind {kind.name}: {error}", remedy=remedy) from None
     return factory(Settings(source.name, source.options, source.folder))
-
-
-class Trouble:
-    """Why a stream, or all of a source, is not read now, and when to try again."""
-
-    def __init__(self) -> None:
-        self.error: DeathlessError | None = None
-        self.again_at = 0.0  # monotonic seconds
-        self._pause_s = 0.0
-        self._since = 0.0
-
-    def met(self, error: DeathlessError, now: float) -> bool:
-        """It failed; says whether that is news."""
-        new = str(error) != str(self.error)
-        if now - self._since > CALM_S and self.error is None:
-            self._pause_s = 0.0
-        self._pause_s = next_pause(self._pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
-        self.error, self.again_at = error, now + self._pause_s
-        return new
-
-    def over(self, now: float) -> None:
-        """It went well."""
-        if self.error is not None:
-            self.error, self._since = None, now
 
 
 class Stream:
@@ -116,8 +108,42 @@ class Stream:
         self.stood = ""  # the refusal that was logged last
 
 
+class Life(Protocol):
+    """One life of a source beside a primary."""
+
+    trouble: Trouble  # with all of it
+    address: str  # at which clients connect; empty: none do
+
+    @property
+    def rows(self) -> int:
+        """What was sent to shards."""
+        ...
+
+    @property
+    def errors(self) -> int:
+        """Attempts to read, or connections, that failed."""
+        ...
+
+    @property
+    def connections(self) -> int:
+        """Of clients."""
+        ...
+
+    async def turn(self) -> float:
+        """Do what is due; gives for how long there is nothing to do, seconds."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+    def statuses(self) -> tuple[StreamStatus, ...]:
+        """Give how its streams are."""
+        ...
+
+
 class Work:
-    """One life of a source beside a primary.
+    """One life of a source that is read.
 
     Args:
         config: of the replica.
@@ -127,6 +153,8 @@ class Work:
     """
 
     def __init__(self, config: ReplicaConfig, source: SourceConfig, reader: Reader, changed: asyncio.Event) -> None:
+        self.address = ""
+        self.connections = 0
         self.rows = 0
         self.errors = 0
         self.trouble = Trouble()
@@ -313,19 +341,13 @@ class Work:
             taken_in=machine.taken_in,
             end=machine.end,
             shards=shards,
-            code=error.code if error is not None else _code_of(problem),
+            code=error.code if error is not None else code_of(problem),
             problem=str(error)[:PROBLEM_MAX] if error is not None else problem,
         )
 
 
 def _stands(problem: str) -> bool:
     return problem.startswith(InputRefused.code)
-
-
-def _code_of(problem: str) -> str:
-    """Give the code that a refusal begins with; what is no refusal (a shard has no primary for now) has none."""
-    code = problem.partition(" ")[0]
-    return code if code.startswith("DL") and code[2:].isdecimal() else ""
 
 
 class SourceProcess:
@@ -340,7 +362,7 @@ class SourceProcess:
     def __init__(
         self, config: ReplicaConfig, source: SourceConfig, make: Callable[[SourceConfig], Reader] = make_reader
     ) -> None:
-        self.work: Work | None = None  # None: not beside a primary
+        self.work: Life | None = None  # None: not beside a primary
         self._config = config
         self._source = source
         self._make = make
@@ -350,7 +372,11 @@ class SourceProcess:
         self._changed = asyncio.Event()
         self._kept: tuple[SourceStatus | None, float] = (None, 0.0)  # last written to the file, and when
         self._port: asyncio.Server | None = None
-        make(source)  # what is wrong with the options is told at once
+        self._is_gate = source.kind in SOURCE_KINDS and SOURCE_KINDS[source.kind].gate
+        if self._is_gate:
+            check_options(config, source)  # what is wrong with the options is told at once
+        else:
+            make(source)
 
     async def start(self) -> None:
         """Listen for who asks how it is. Raises: PortTaken when another process is this source."""
@@ -391,8 +417,10 @@ class SourceProcess:
         if led != self._epoch:
             await self._leave()
             self._epoch = led
-            if led:
+            if led and not self._is_gate:
                 self.work = Work(self._config, self._source, self._make(self._source), self._changed)
+            elif led and self._config.shard == 0:
+                self.work = GateWork(self._config, self._source, self._changed)
         pause_s = STATUS_S
         if self.work is not None:
             pause_s = await self.work.turn()
@@ -434,6 +462,8 @@ class SourceProcess:
             errors=status.errors + work.errors,
             code=error.code if error is not None else "",
             problem=str(error)[:PROBLEM_MAX] if error is not None else "",
+            connections=work.connections,
+            listens=work.address,
         )
 
     def _keep_status(self) -> None:

@@ -117,6 +117,21 @@ class PartitionMachine:
         return min(each.sender.committed_id for each in self._shards)
 
     @property
+    def settled(self) -> int:
+        """Each record up to this id is confirmed by the shard that it went to; -1: none is known to be."""
+        return min((each.sender.waiting_id - 1 for each in self._shards if len(each.sender)), default=self._read_id)
+
+    @property
+    def read_id(self) -> int:
+        """Everything up to this id was offered, or is known to be taken in; -1: nothing."""
+        return self._read_id
+
+    @property
+    def ended(self) -> bool:
+        """Have all shards confirmed the end of the stream, with nothing behind it?"""
+        return all(each.welcomed and each.sender.ended and not len(each.sender) for each in self._shards)
+
+    @property
     def room(self) -> int:
         """How many records may be read now."""
         if self.state is not State.READING or any(each.bytes >= WINDOW_BYTES for each in self._shards):
@@ -238,8 +253,21 @@ class PartitionMachine:
                 each.behind_since = now
         self._note = batch.note
 
+    def finish(self) -> None:
+        """The stream has ended behind what was read: every shard is to know of all ids, and of the end."""
+        for each in self._shards:
+            if self._read_id >= each.sender.next_id:
+                self._mark(each, self._note)
+            message = encode_mark()
+            each.sender.offer_end(message)
+            self._weigh(each, message)
+
     def _offer(self, each: _Shard, number: int, message: bytes) -> None:
         each.sender.offer(number, message)
+        self._weigh(each, message)
+
+    @staticmethod
+    def _weigh(each: _Shard, message: bytes) -> None:
         each.sizes.append(len(message))
         each.bytes += len(message)
         each.behind_since = None

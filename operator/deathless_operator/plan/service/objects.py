@@ -13,13 +13,14 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ActivitiesConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.foreign.binding import binding_config
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.lock_stores.etcd import EtcdConfig
-from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, tracing_config
+from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, topics_of, tracing_config
 from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config
 from deathless.base.manifest_parts import REPLICAS_MAX, Peer, PeerService, TlsSpec
 from deathless.base.shards import shard_directory
-from deathless.base.source_kinds.settings import source_configs
+from deathless.base.source_kinds.settings import gate_ports, source_configs
 from deathless.base.topics.settings import topic_configs
 from deathless.base.topics.sinks import sink_configs
 from deathless_operator.model import names
@@ -140,9 +141,10 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         peers=_peers(resource.namespace, spec, code),
         activities=ActivitiesConfig(workers=spec.activities.workers),
         drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER)
-        + topic_configs(spec.topics, shard_directory(names.LOG_FOLDER, shard, spec.shards)),
+        + topic_configs(topics_of(spec), shard_directory(names.LOG_FOLDER, shard, spec.shards)),
         sinks=sink_configs(spec.sinks, shard_directory(names.LOG_FOLDER, shard, spec.shards), ".", names.SINKS_FOLDER),
-        sources=source_configs(spec.sources, ".", names.SOURCES_FOLDER),
+        sources=source_configs(spec.sources, ".", names.SOURCES_FOLDER, everywhere=True),
+        binding=binding_config(spec.binding, resource.name, "."),
         tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
@@ -399,7 +401,8 @@ class Objects:
         ]
         for shard in range(self._spec.shards):
             base, chosen = names.of_shard(self._name, shard), self._chosen(shard)
-            led: JsonObject = {"selector": chosen | {names.LABEL_ROLE: names.ROLE_PRIMARY}, "ports": ports}
+            gates = self._gate_ports() if shard == 0 else []  # they are beside the primary of shard 0
+            led: JsonObject = {"selector": chosen | {names.LABEL_ROLE: names.ROLE_PRIMARY}, "ports": [*ports, *gates]}
             named: JsonObject = {"selector": chosen, "ports": [ports[1], *inner]}
             found += [
                 self.make("v1", "Service", names.primary_service(base), {"spec": {"type": "ClusterIP", **led}}),
@@ -411,6 +414,11 @@ class Objects:
                 ),
             ]
         return found
+
+    def _gate_ports(self) -> list[Json]:
+        """Give the ports at which programs connect to gates, for a Service."""
+        found = sorted(set(gate_ports(self._spec.sources).values()))
+        return [{"name": f"connector-{port}", "port": port, "targetPort": port, "protocol": "TCP"} for port in found]
 
     def budget(self, shard: int = 0) -> JsonObject:
         """Give a shard's PodDisruptionBudget: one of its replicas at a time may be evicted."""
@@ -446,7 +454,7 @@ class Objects:
         leads: JsonObject = {names.LABEL_INSTANCE: self._name, names.LABEL_PURPOSE: names.PURPOSE_UPGRADE}
         upgrades: JsonObject = {"podSelector": {"matchLabels": leads}}
         drills: JsonObject = {"podSelector": {"matchLabels": {names.LABEL_PURPOSE: "drill"}}}
-        front = _ports(names.CLIENT_PORT, names.HTTP_PORT)
+        front = _ports(names.CLIENT_PORT, names.HTTP_PORT, *sorted(set(gate_ports(self._spec.sources).values())))
         ingress = self._spec.ingress or Ingress()
         door: JsonObject = {"ports": front}
         if ingress.allow_from:

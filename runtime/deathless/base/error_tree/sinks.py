@@ -51,3 +51,24 @@ class SinkRowsDropped(Invalid):
 
     code = "DL3075"
     remedy = "give them up: `deathless sinks skip NAME --to N`; raise holdBytesMax for the next time"
+
+
+class SinkEngineUnfit(Invalid):
+    """The engine of a sink's table, or what hangs on the table, can't keep each row exactly once."""
+
+    code = "DL3095"
+    remedy = "write to a table of the engine MergeTree, without a TTL and without views that are fed by it"
+
+
+class SinkServerChanged(Invalid):
+    """A sink wrote through another server, or as another user, whose running statements can't be seen from here."""
+
+    code = "DL3096"
+    remedy = "name that server and that user; or if neither runs any statement: `deathless sinks adopt NAME`"
+
+
+class SinkJournalUnsound(Invalid):
+    """What a sink has written down of its blocks contradicts itself: two have written, or somebody changed it."""
+
+    code = "DL3097"
+    remedy = "compare the table's rows with the topic's; then `deathless sinks adopt NAME`"

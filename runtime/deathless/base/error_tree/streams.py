@@ -83,3 +83,37 @@ class SourceKeyChanged(Invalid):
     code = "DL3085"
     http_status = 409
     remedy = "set `key` and limits as they were until all shards are equally far, and change them then"
+
+
+class ConnectorStreamsFull(Invalid):
+    """A client of a connector's source names one more stream than the source may know."""
+
+    code = "DL3090"
+    http_status = 409
+    remedy = (
+        "send streams that are known; or raise maxStreams of the source, if these are meant to be streams of its own"
+    )
+
+
+class ConnectorBusy(Invalid):
+    """A connector's source has as many connections as it may have."""
+
+    code = "DL3091"
+    http_status = 409
+    remedy = "end connections that are not needed, or raise maxConnections of the source"
+
+
+class ConnectorSilent(Invalid):
+    """A client of a connector's source does not say what it has to, or takes nothing of what is said to it."""
+
+    code = "DL3092"
+    http_status = 408
+    remedy = "connect again, and say HELLO at once, whole frames, and read what comes"
+
+
+class ConnectorContended(Invalid):
+    """Two clients of a connector's source call themselves the same instance, and take a stream from each other."""
+
+    code = "DL3093"
+    http_status = 409
+    remedy = "let one of them send it, or give each an instance name of its own"

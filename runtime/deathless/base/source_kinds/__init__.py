@@ -3,9 +3,10 @@
 A new kind is its own module, one entry here, and its documentation. The entry alone makes the manifest and the CRD
 accept its name as `sources[].kind`, and lets the source's process find its factory.
 
-    name     needs      its partitions                   where
-    files    nothing    one: the lines of all files      on a laptop alone: pods share no folder
-    kafka    [kafka]    those of its topic               on a laptop and in a cluster
+    name        needs      its partitions                where
+    files       nothing    one: the lines of all files   on a laptop alone: pods share no folder
+    kafka       [kafka]    those of its topic            on a laptop and in a cluster
+    connector   nothing    the streams of its clients    on a laptop and in a cluster
 
 A factory is named by text, `module:function`, so that nobody loads what they do not use; `sources.port` says what it
 is given and what it makes.
@@ -22,7 +23,8 @@ class SourceKind:
     """One kind of source."""
 
     name: str  # sources[].kind of a manifest
-    factory: str  # `module:function`, see sources.port.Factory
+    factory: str = ""  # `module:function`, see sources.port.Factory; empty: a gate
+    gate: bool = False  # clients connect to it and send; nothing is read
     extra: str = ""  # it needs `pip install deathless[extra]`; empty: nothing more
     has_keys: bool = False  # its records have keys beside their values: `key: key` may name them
     local: str = ""  # why it can't be used in a cluster; empty: it can
@@ -47,3 +49,4 @@ register(
     )
 )
 register(SourceKind(name="kafka", factory="deathless.sources.kafka:reader", extra="kafka", has_keys=True))
+register(SourceKind(name="connector", gate=True, has_keys=True))

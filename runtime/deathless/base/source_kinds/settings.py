@@ -10,12 +10,13 @@
 
 Each source has a process of its own beside each replica; those beside primaries are at work.
 
-Guarantees: a laptop and a pod get the same settings from the same spec, but for folders. Does not: look at options,
-which the kind's own reader checks. Imports base.
+Guarantees: a laptop and a pod get the same settings from the same spec, but for folders and addresses. Does not: look
+at options, which the kind's own reader checks, but for those of gates. Imports base.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
@@ -23,8 +24,10 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.config import SourceConfig
+from deathless.base.errors import InvalidConfig
 from deathless.base.manifest_fields import AsIs, Name, Part, SecretRef, told
 from deathless.base.source_kinds import SOURCE_KINDS
+from deathless.base.source_kinds.connector import connector_options
 
 SOURCES_MAX: Final = 16  # each is a process beside each replica
 _KINDS: Final = list(SOURCE_KINDS)
@@ -96,6 +99,11 @@ def source_problems(sources: Sequence[Source]) -> list[tuple[int, str, object, s
         if source.key == "key" and not SOURCE_KINDS[source.kind].has_keys:
             what = f"is of records with keys, and {source.kind} have none"
             found.append((at, "key", source.key, what, "name a field: value.FIELD"))
+        if SOURCE_KINDS[source.kind].gate:
+            try:
+                connector_options(source.name, source.options)
+            except InvalidConfig as error:
+                found.append((at, "options", source.options, str(error), "docs/sources.md lists them"))
     return found
 
 
@@ -106,13 +114,17 @@ def local_sources(sources: Sequence[Source]) -> list[tuple[int, str, str]]:
     ]
 
 
-def source_configs(sources: Sequence[Source], folder: str, secrets: str = "") -> tuple[SourceConfig, ...]:
+def source_configs(
+    sources: Sequence[Source], folder: str, secrets: str = "", *, index: int = 0, everywhere: bool = False
+) -> tuple[SourceConfig, ...]:
     """Give what the processes of sources are started with.
 
     Args:
         sources: in order.
         folder: absolute; what relative paths in options start from.
         secrets: absolute; has a folder for each source with a Secret, which its paths start from. Empty: there is none.
+        index: of the replica among those of this machine: gates listen on their port and so many more.
+        everywhere: gates listen on every address, as in a pod.
     """
     return tuple(
         SourceConfig(
@@ -123,6 +135,28 @@ def source_configs(sources: Sequence[Source], folder: str, secrets: str = "") ->
             on_refusal=source.on_refusal,
             options=source.options,
             folder=f"{secrets}/{source.name}" if secrets and source.secret_ref is not None else folder,
+            listen=_listen(source, index, everywhere=everywhere),
         )
         for source in sources
     )
+
+
+def gate_ports(sources: Sequence[Source]) -> dict[str, int]:
+    """Give the ports of the gates of a service, by the source's name. Options that can't be read have none."""
+    found = {}
+    for source in sources:
+        if SOURCE_KINDS[source.kind].gate:
+            with contextlib.suppress(InvalidConfig):
+                found[source.name] = connector_options(source.name, source.options).address[1]
+    return found
+
+
+def _listen(source: Source, index: int, *, everywhere: bool) -> str:
+    """Give where a gate listens; empty: it is none, or its process is to say what is wrong with its options."""
+    if not SOURCE_KINDS[source.kind].gate:
+        return ""
+    try:
+        options = connector_options(source.name, source.options)
+    except InvalidConfig:
+        return ""
+    return f"0.0.0.0:{options.address[1]}" if everywhere else options.at(index)

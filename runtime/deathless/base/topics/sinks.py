@@ -33,7 +33,7 @@ _IDENTIFIER: Final = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
 class ColumnsOptions(Part, frozen=True):
     """Where rows go, and how many at a time."""
 
-    store: Annotated[Literal["postgresql"], told("What keeps the table.")]
+    store: Annotated[Literal["clickhouse", "postgresql"], told("What keeps the table.")]
     table: Annotated[
         Annotated[
             str,
@@ -50,11 +50,18 @@ class ColumnsOptions(Part, frozen=True):
         Meta(max_length=COLUMNS_MAX),
         told(
             "By column of the table: the topic's column that goes there, of the class of the rows, or _shard, "
-            "_position, _key or _time. When absent: each column of the class goes into that of its own name."
+            "_position, _key or _time. When absent: each column of the class goes into that of its own name. "
+            "ClickHouse has _block besides; _block and _position go into columns of these names if none is named here."
         ),
     ] = msgspec.field(default_factory=dict)
-    dsn: Annotated[Text, told("Where the store is, without a password: a connection string of libpq.")] = ""
-    dsn_file: Annotated[FilePath, told("File with that connection string, which may hold a password.")] = ""
+    dsn: Annotated[
+        Text,
+        told(
+            "Where the store is, without a password: of PostgreSQL a connection string of libpq, of ClickHouse a URL, "
+            "http[s]://user@host:8123/?database=name."
+        ),
+    ] = ""
+    dsn_file: Annotated[FilePath, told("File with the same, which may hold a password.")] = ""
     schema: Annotated[
         Annotated[
             str,
@@ -64,7 +71,7 @@ class ColumnsOptions(Part, frozen=True):
                 description="the name of a schema: lower-case letters, digits and underscores",
             ),
         ],
-        told("The schema of the table deathless_sinks, which says how far each sink is."),
+        told("The schema, of ClickHouse the database, of the table deathless_sinks, which says how far each sink is."),
     ] = "deathless"
     create: Annotated[bool, told("Create the table if it is missing. false: the sink waits until it is there.")] = False
     block_rows: Annotated[

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
+from deathless.base.listings import pipelines as listing
 from deathless.cli.options import ListedGroup, json_option, service_options, target
-from deathless.cli.output import print_json, print_json_line, print_table, show_bytes, show_time
+from deathless.cli.output import print_json, print_json_line, print_table
 
 if TYPE_CHECKING:
     from deathless.pipelines.client import PipelineClient
-    from deathless.pipelines.service import QueryView, RefusedView
+    from deathless.pipelines.service import RefusedView
     from deathless.shell.operate.target import Target
 
 F = TypeVar("F", bound=Callable[..., object])
-CELL_MAX: Final = 60  # characters
-PAGE: Final = 250  # refused rows asked for, or sent, at once
-
+S = TypeVar("S", bound=msgspec.Struct)
 query_argument = click.argument("query")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...", type=click.IntRange(min=1))
 
@@ -125,41 +124,13 @@ def show(query: str | None, manifest: str, directory: str, as_json: bool) -> int
         print_json({"drivers": drivers, "queries": views})
         return 0
     if query:
-        _print_query(views[query])
+        print("\n".join(listing.query_lines(_shown(views[query], listing.Query))))
         return 0
-    state = drivers.failed or ("suspended" if drivers.suspended else "")
-    print(f"driver   {drivers.agent or 'none'}, number {drivers.number}" + (f"; {state}" if state else ""))
-    standbys = [
-        f"{name} ({'warm' if agent.warm else 'starting'})"
-        for name, agent in drivers.agents.items()
-        if name != drivers.agent
-    ]
-    print(f"standby  {', '.join(standbys) or 'none'}")
-    rows = [
-        (name, view.tip.batch if view.tip else "", show_time(view.tip.time_us) if view.tip else "", view.applied,
-         view.waiting_rows, view.refused, view.stopped[:CELL_MAX] or "runs")
-        for name, view in views.items()
-    ]  # fmt: skip
-    if rows:
-        print_table(("query", "batch", "decided", "rows applied", "waiting", "refused", "state"), rows)
+    print("\n".join(listing.driver_lines(_shown(drivers, listing.Drivers))))
+    if views:
+        shown = {name: _shown(view, listing.Query) for name, view in views.items()}
+        print_table(listing.COLUMNS, listing.query_rows(shown))
     return 0
-
-
-def _print_query(view: QueryView) -> None:
-    told = {
-        "state": view.stopped or "runs",
-        "driver": view.number,
-        "batch": view.tip.batch if view.tip else "none",
-        "batches": f"{view.batches} decided",
-        "decided": show_time(view.tip.time_us) if view.tip else "",
-        "position": view.tip.position if view.tip else "",
-        "rows applied": view.applied,
-        "rows waiting": view.waiting_rows,
-        "bytes kept": show_bytes(view.held_bytes),
-        "refused": f"{view.refusals}, of which {view.refused} are listed",
-    }
-    for label, value in told.items():
-        print(f"{label:<13} {value}")
 
 
 @pipelines.command("refused")
@@ -173,19 +144,10 @@ def refused(query: str, manifest: str, directory: str, as_json: bool) -> int:
     if as_json:
         print_json({"refused": rows})
     elif not rows:
-        print("no row is listed")
+        print(listing.NONE_REFUSED)
     else:
-        print_table(
-            ("id", "key", "handler", "error", "row"),
-            [
-                (
-                    each.id, each.row.key, f"{each.row.service}.{each.row.method}",
-                    f"{each.row.code} {each.row.text}"[:CELL_MAX],
-                    msgspec.json.encode(each.row.arguments).decode()[:CELL_MAX],
-                )
-                for each in rows
-            ],
-        )  # fmt: skip
+        shown = listing.refused_rows(_shown(each, listing.RefusedRow) for each in rows)
+        print_table(listing.REFUSED_COLUMNS, shown)
     return 0
 
 
@@ -198,11 +160,11 @@ def retry(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_js
     """Send refused rows once more: those with these IDs, or all that are listed."""
     with _client(target(manifest, directory, every=True)) as client:
         chosen = list(ids) or [each.id for each in _refused(client, query)]
-        again = [each for at in range(0, len(chosen), PAGE) for each in client.retry(query, chosen[at : at + PAGE])]
+        again = [each for part in listing.parts_of(chosen) for each in client.retry(query, part)]
     if as_json:
         print_json({"sent": len(chosen), "refusedAgain": again})
     else:
-        print(f"{len(chosen)} sent, {len(again)} refused again")
+        print(listing.retried(len(chosen), len(again)))
     return 0
 
 
@@ -220,7 +182,7 @@ def drop(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_jso
     if as_json:
         print_json({"dropped": dropped})
     else:
-        print(f"{dropped} dropped")
+        print(listing.dropped(dropped))
     return 0
 
 
@@ -235,7 +197,7 @@ def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> i
             client.resume(query)
         else:
             client.suspend(suspended=False)
-    _said(f"{query or 'the pipeline'} goes on", as_json=as_json)
+    _said(listing.resumed(query or ""), as_json=as_json)
     return 0
 
 
@@ -254,7 +216,7 @@ def adopt(query: str, why: str, manifest: str, directory: str, as_json: bool) ->
         raise click.UsageError("--why is empty: whoever looks at the table later wants to know")
     with _client(target(manifest, directory, every=True)) as client:
         client.adopt(query, why)
-    _said(f"{query} goes on from here as soon as its driver opens the table", as_json=as_json)
+    _said(listing.adopted(query), as_json=as_json)
     return 0
 
 
@@ -265,7 +227,7 @@ def suspend(manifest: str, directory: str, as_json: bool) -> int:
     """Have nobody drive until `deathless pipelines resume`; rows of decided batches still reach their handlers."""
     with _client(target(manifest, directory, every=True)) as client:
         client.suspend(suspended=True)
-    _said("nobody drives", as_json=as_json)
+    _said(listing.SUSPENDED, as_json=as_json)
     return 0
 
 
@@ -276,7 +238,7 @@ def switchover(manifest: str, directory: str, as_json: bool) -> int:
     """Have another driver go on, as soon as a warm one is there."""
     with _client(target(manifest, directory, every=True)) as client:
         drives = client.hand_over()
-    _said(f"{drives} hands over" if drives else "nobody drives", as_json=as_json)
+    _said(listing.handed_over(drives), as_json=as_json)
     return 0
 
 
@@ -300,6 +262,11 @@ def _client(found: Target) -> PipelineClient:
 def _refused(client: PipelineClient, query: str) -> list[RefusedView]:
     """Give all rows that are listed."""
     rows: list[RefusedView] = []
-    while len(page := client.refused(query, rows[-1].id if rows else 0, PAGE)) == PAGE:
+    while len(page := client.refused(query, rows[-1].id if rows else 0, listing.PAGE)) == listing.PAGE:
         rows += page
     return rows + page
+
+
+def _shown(view: object, kind: type[S]) -> S:
+    """Give what is shown of a view."""
+    return msgspec.convert(view, kind, from_attributes=True)

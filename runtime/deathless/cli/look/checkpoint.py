@@ -7,8 +7,9 @@ import asyncio
 import click
 
 from deathless.base.errors import InvalidArgument
+from deathless.base.listings.texts import show_bytes, show_time
 from deathless.cli.options import json_option, service_options, target, timeout_option
-from deathless.cli.output import json_of, print_json, print_table, show_bytes, show_time
+from deathless.cli.output import json_of, print_json, print_table
 
 
 @click.group("checkpoint")

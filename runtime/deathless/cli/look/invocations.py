@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from deathless.base.errors import OutcomeUnknown
+from deathless.base.listings.texts import show_time
 from deathless.base.shards import show_invocation
 from deathless.cli.change.calls import show_result, with_client
 from deathless.cli.options import (
@@ -21,7 +22,7 @@ from deathless.cli.options import (
     target,
     timeout_option,
 )
-from deathless.cli.output import json_of, print_json, print_table, show_time
+from deathless.cli.output import json_of, print_json, print_table
 
 TEXT_MAX: Final = 200  # characters of a value in a table
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from deathless.base.listings.texts import show_bytes
 from deathless.cli.look.log_file import export, import_
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import count, json_of, print_json, print_json_line, print_table, show_bytes
+from deathless.cli.output import count, json_of, print_json, print_json_line, print_table
 
 if TYPE_CHECKING:
     from deathless.engine.log.reader import Step
@@ -243,7 +244,7 @@ def _describe(message: bytes) -> dict[str, object]:
 
 
 def _read(message: bytes) -> dict[str, object]:
-    from deathless.cli.output import show_time
+    from deathless.base.listings.texts import show_time
     from deathless.codec.generations import decode_upgraded
     from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode, decode_time
     from deathless.codec.peer_messages import RECORD_KINDS, Reference, decode_body

@@ -14,8 +14,9 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
+from deathless.base.listings.texts import show_bytes
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import print_json, progress, show_bytes
+from deathless.cli.output import print_json, progress
 
 if TYPE_CHECKING:
     from deathless.shell.lock_stores.exported import Exported

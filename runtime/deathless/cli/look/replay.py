@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
+from deathless.base.listings.texts import show_time
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import count, json_of, print_json, show_time
+from deathless.cli.output import count, json_of, print_json
 
 if TYPE_CHECKING:
     from deathless.shell.operate.debugger import Stops

@@ -7,8 +7,9 @@ import asyncio
 import click
 import msgspec
 
+from deathless.base.listings.texts import show_time
 from deathless.cli.options import ListedGroup, json_option, service_options, target
-from deathless.cli.output import print_json, print_table, show_time
+from deathless.cli.output import print_json, print_table
 
 
 class Schedule(msgspec.Struct):

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deathless.base.errors import InvalidArgument, SinkTipMismatch, SinkUnavailable
+from deathless.base.listings import sinks as listing
+from deathless.base.listings.texts import show_bytes, show_time
 from deathless.cli.options import ListedGroup, json_option, service_options, shard_of_it, target
-from deathless.cli.output import print_json, print_table, show_bytes, show_time
+from deathless.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from deathless.sinks.port import Decision, Key, Tip
     from deathless.topics import TopicSource
 
-PROBLEM_MAX: Final = 100  # characters in a table
 _SHOWN: Final = {
     "sink": "sink", "shard": "shard", "topic": "topic", "store": "store", "table": "table", "state": "state",
     "replica": "beside", "position": "position", "next": "topic's next", "lagRows": "lag in rows",
@@ -53,23 +54,13 @@ def sinks() -> None:
 def list_them(manifest: str, directory: str, as_json: bool) -> int:
     """List the sinks of all shards: how far each is, and what keeps it from storing."""
     found = target(manifest, directory, every=True, silent=True)
-    told = [
-        _described(config, sink, _status(config, sink.name))
-        for config in found.shards or (found.config,)
-        for sink in config.sinks
-    ]
+    told = [_described(config, sink) for config in found.shards or (found.config,) for sink in config.sinks]
     if as_json:
         print_json({"sinks": told})
     elif not told:
-        print("the service has no sinks")
+        print(listing.NO_SINKS)
     else:
-        rows = [
-            (each["sink"], each["shard"], each["topic"], each["state"], each["position"], each["lagRows"],
-             each["lagSeconds"], show_bytes(_number(each["heldBytes"])), str(each["problem"])[:PROBLEM_MAX])
-            for each in told
-        ]  # fmt: skip
-        columns = ("sink", "shard", "topic", "state", "position", "rows behind", "seconds behind", "held", "problem")
-        print_table(columns, rows)
+        print_table(listing.COLUMNS, listing.sink_rows(told))
     return 0
 
 
@@ -81,7 +72,7 @@ def show(name: str, manifest: str, directory: str, as_json: bool) -> int:
     """Show one sink, its tip as the store has it, and what operators decided."""
     found = target(manifest, directory, silent=True)
     sink = _sink(found, name)
-    told = _described(found.config, sink, _status(found.config, name))
+    told = _described(found.config, sink)
     decisions: Sequence[Decision] = ()
     source = _source(found.config, sink, needed=False)
     if source is not None:
@@ -239,20 +230,10 @@ async def _adopt(sink: SinkConfig, key: Key, source: TopicSource, reason: str) -
     return await make_store(sink).adopt(key, source.incarnation, reason)
 
 
-def _described(config: ReplicaConfig, sink: SinkConfig, status: SinkStatus | None) -> dict[str, object]:
-    told: dict[str, object] = {
-        "sink": sink.name, "shard": config.shard, "topic": sink.topic, "store": sink.store, "table": sink.table,
-        "state": "never ran", "replica": "", "position": 0, "next": 0, "lagRows": 0, "lagSeconds": 0.0, "hold": 0,
-        "holdDropped": False, "heldBytes": 0, "code": "", "problem": "", "atUs": 0,
-    }  # fmt: skip
-    if status is None:
-        return told
-    return told | {
-        "state": status.state, "replica": status.replica, "position": status.position, "next": status.next,
-        "lagRows": status.lag, "lagSeconds": round(status.lag_s, 3), "hold": status.hold,
-        "holdDropped": status.hold_dropped, "heldBytes": status.held_bytes, "code": status.code,
-        "problem": status.problem, "atUs": status.at_us,
-    }  # fmt: skip
+def _described(config: ReplicaConfig, sink: SinkConfig) -> dict[str, object]:
+    from deathless.shell.link.sink_status import describe_sink
+
+    return describe_sink(config.directory, config.shard, sink)
 
 
 def _moment(at_us: object) -> str:

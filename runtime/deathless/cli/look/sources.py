@@ -11,60 +11,22 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from deathless.base.errors import InvalidArgument, StreamNotStopped
+from deathless.base.listings import sources as listing
+from deathless.base.listings.texts import show_time
 from deathless.cli.options import ListedGroup, json_option, service_options, target
-from deathless.cli.output import print_json, print_table, show_time
+from deathless.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deathless.base.config import ReplicaConfig, SourceConfig
-    from deathless.shell.link.source_status import SourceStatus
     from deathless.shell.operate.target import Target
-
-PROBLEM_MAX = 100  # characters in a table
-WHY_MAX = 80
 
 stream_option = click.option(
     "--stream", metavar="N", type=click.IntRange(min=0), default=None, help="Only this stream, by its number."
 )
-
-
-class Refused(msgspec.Struct, rename="camel"):
-    """A refused input; fields as `shell.worker.streams` gives them."""
-
-    lsn: int
-    stream: int
-    session: int
-    seq: int
-    id: int
-    at_us: int
-    code: str
-    why: str
-    key: str
-    row: str
-    stands: bool
-
-
-class StreamOfShard(msgspec.Struct, rename="camel"):
-    """A stream as one shard's log has it."""
-
-    stream: int
-    session: int
-    taken_in: int
-    on_refusal: str
-    refused: int
-    stands: bool
-
-
-class _Told(msgspec.Struct):
-    streams: list[StreamOfShard]
-    refused: list[Refused]
-    standing: list[Refused]
-    count: int
-    more: bool
 
 
 @click.group(cls=ListedGroup)
@@ -88,14 +50,9 @@ def list_them(manifest: str, directory: str, as_json: bool) -> int:
     if as_json:
         print_json({"sources": told})
     elif not told:
-        print("the service has no sources")
+        print(listing.NO_SOURCES)
     else:
-        rows = [
-            (each["source"], each["stream"], each["input"], each["state"], each["takenIn"], each["behind"],
-             str(each["problem"])[:PROBLEM_MAX])
-            for each in told
-        ]  # fmt: skip
-        print_table(("source", "stream", "input", "state", "taken in", "behind", "problem"), rows)
+        print_table(listing.COLUMNS, listing.stream_rows(told))
     return 0
 
 
@@ -105,6 +62,8 @@ def list_them(manifest: str, directory: str, as_json: bool) -> int:
 @json_option
 def show(name: str, manifest: str, directory: str, as_json: bool) -> int:
     """Show one source: its streams, and how far each shard of the service is with them."""
+    from deathless.shell.link.source_status import read_status
+
     found = target(manifest, directory, every=True, silent=True)
     source = _source(found, name)
     told = [each for config in _configs(found) for each in _streams(config, source)]
@@ -115,6 +74,10 @@ def show(name: str, manifest: str, directory: str, as_json: bool) -> int:
     for label, value in (("source", name), ("kind", source.kind), ("input", source.input), ("key", source.key),
                          ("on refusal", source.on_refusal)):  # fmt: skip
         print(f"{label:<11} {value}")
+    for config in _configs(found):
+        status = read_status(config.directory, name)
+        if status is not None and status.listens:
+            print(f"{'listens at':<11} {status.listens}: {status.connections} connections")
     for each in told:
         print(f"\nstream {each['stream'] or '(none yet)'}: {each['state']}, as of {each['at']}")
         shards = each["shards"]
@@ -140,26 +103,18 @@ def refused(name: str, stream: int | None, first: int, manifest: str, directory:
     """
     found = target(manifest, directory, every=True)
     _source(found, name)
-    rows = [
-        (part.config.shard, each)
-        for part, told in _asked(found, name, first)
-        for each in (*told.standing, *told.refused)
-        if stream in (None, each.stream)
-    ]
+    asked = [told for _, told in _asked(found, name, first)]
+    rows = [each for told in asked for each in told.rows(stream)]
     if as_json:
-        print_json({"source": name, "refused": [{"shard": at, **msgspec.to_builtins(each)} for at, each in rows]})
-    elif not rows:
-        print("no row was refused")
+        print_json({"source": name, "refused": rows, "more": any(told.more for told in asked)})
+        return 0
+    if rows:
+        print_table(listing.REFUSED_COLUMNS, listing.refused_rows(rows))
     else:
-        columns = ("shard", "lsn", "stream", "row", "stands", "refused at", "why", "what it was")
-        print_table(
-            columns,
-            [
-                (at, each.lsn, each.stream, each.id if each.id >= 0 else "late", "yes" if each.stands else "",
-                 show_time(each.at_us), f"{each.code} {each.why}"[:WHY_MAX], each.row[:WHY_MAX])
-                for at, each in rows
-            ],
-        )  # fmt: skip
+        print(listing.NONE_REFUSED)
+    for told in asked:
+        if told.more:
+            print(listing.more_refused(told))
     return 0
 
 
@@ -170,7 +125,7 @@ def refused(name: str, stream: int | None, first: int, manifest: str, directory:
 @json_option
 def retry(name: str, stream: int | None, manifest: str, directory: str, as_json: bool) -> int:
     """Have the row at which a source stands tried again: the code, or the file, was mended."""
-    return _go_on(target(manifest, directory, every=True), name, stream, "retry-input", as_json)
+    return _go_on(target(manifest, directory, every=True), name, stream, listing.RETRY, as_json)
 
 
 @sources.command("skip")
@@ -191,7 +146,7 @@ def skip(name: str, stream: int | None, at: str, manifest: str, directory: str, 
     """
     found = target(manifest, directory, every=True)
     if not at:
-        return _go_on(found, name, stream, "skip-input", as_json)
+        return _go_on(found, name, stream, listing.SKIP, as_json)
     from deathless.sources.adopting import adopt
     from deathless.sources.host import make_reader
 
@@ -229,40 +184,15 @@ def _source(found: Target, name: str) -> SourceConfig:
 
 def _streams(config: ReplicaConfig, source: SourceConfig) -> Iterator[dict[str, object]]:
     """Give what is known of a source's streams that are read beside one shard; one line where there is none."""
-    from deathless.shell.link.source_status import read_status
+    from deathless.shell.link.source_status import describe_streams
 
-    status = read_status(config.directory, source.name)
-    base: dict[str, object] = {"source": source.name, "input": source.input, "shard": config.shard}
-    if status is None or not status.streams:
-        if config.shard == 0:
-            yield base | {
-                "stream": "", "state": status.state if status is not None else "never ran", "takenIn": "", "behind": "",
-                "shards": [], "code": status.code if status is not None else "",
-                "problem": status.problem if status is not None else "", "at": _moment(status),
-            }  # fmt: skip
-        return
-    for each in status.streams:
-        yield base | {
-            "stream": str(each.stream),
-            "name": each.name,
-            "state": "stopped" if each.code else each.state if status.state == "reading" else status.state,
-            "takenIn": each.taken_in,
-            "behind": each.behind if each.end else "",
-            "shards": [
-                {"shard": s.shard, "takenIn": s.taken_in, "waiting": s.waiting, "problem": s.problem}
-                for s in each.shards
-            ],
-            "code": each.code,
-            "problem": each.problem or status.problem,
-            "at": _moment(status),
-        }
+    for each in describe_streams(config.directory, config.shard, source):
+        at_us = each["atUs"]
+        assert isinstance(at_us, int)
+        yield each | {"at": show_time(at_us) if at_us else ""}
 
 
-def _moment(status: SourceStatus | None) -> str:
-    return show_time(status.at_us) if status is not None else ""
-
-
-def _asked(found: Target, name: str, first: int = 0) -> Iterator[tuple[Target, _Told]]:
+def _asked(found: Target, name: str, first: int = 0) -> Iterator[tuple[Target, listing.Streams]]:
     """Ask the primary of each shard for what its log has of a source."""
     from deathless.cli.primary import ask_primary
     from deathless.shell.net.admin_call import fitted
@@ -270,7 +200,7 @@ def _asked(found: Target, name: str, first: int = 0) -> Iterator[tuple[Target, _
     for config in _configs(found):
         part = dataclasses.replace(found, config=config, shards=())
         answer = asyncio.run(ask_primary(part, "streams", {"source": name, "from": str(first)}))
-        yield part, fitted(answer, _Told)
+        yield part, listing.of_shard(fitted(answer, listing.Streams), config.shard)
 
 
 def _go_on(found: Target, name: str, stream: int | None, command: str, as_json: bool) -> int:
@@ -278,23 +208,21 @@ def _go_on(found: Target, name: str, stream: int | None, command: str, as_json: 
     from deathless.cli.primary import ask_primary
 
     _source(found, name)
-    done: list[dict[str, object]] = []
+    done: list[listing.Refused] = []
     for part, told in _asked(found, name):
         for each in told.standing:
             if stream not in (None, each.stream):
                 continue
             arguments = {"command": command, "invocation": str(each.session)}
-            if command == "skip-input":
+            if command == listing.SKIP:
                 arguments["operation"] = str(each.seq)
             asyncio.run(ask_primary(part, "order", arguments))
-            done.append({"shard": part.config.shard, "stream": each.stream, "row": each.id})
+            done.append(each)
     if not done:
         raise StreamNotStopped(f"source {name} stands at no row")
     if as_json:
-        print_json({"source": name, "done": command.removesuffix("-input"), "rows": done})
+        print_json(listing.gone_on_told(name, done, command))
         return 0
-    what = "is tried again" if command == "retry-input" else "is passed over"
-    for row in done:
-        which = f"row {row['row']}" if row["row"] != -1 else "a row that had waited"
-        print(f"source {name}, stream {row['stream']}, shard {row['shard']}: {which} {what}")
+    for each in done:
+        print(listing.gone_on(name, each, command))
     return 0

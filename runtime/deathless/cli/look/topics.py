@@ -12,9 +12,10 @@ import click
 from msgspec import to_builtins
 
 from deathless.base.errors import InvalidArgument
+from deathless.base.listings.texts import show_bytes, show_time
 from deathless.cli.http_options import Site, http_options
 from deathless.cli.options import ListedGroup, json_option, named_shard, service_options, shard_of_it, target
-from deathless.cli.output import print_json, print_json_line, print_table, show_bytes, show_time
+from deathless.cli.output import print_json, print_json_line, print_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from deathless.base.listings.texts import show_time
 from deathless.cli.options import ListedGroup, json_option, service_options, shard_of_it, target
-from deathless.cli.output import print_json, print_table, show_time
+from deathless.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from deathless.shell.operate.target import Target

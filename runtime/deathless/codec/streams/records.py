@@ -38,7 +38,7 @@ from deathless.codec.peer_messages import (
 NOTE_BYTES_MAX: Final = 64
 NONCE_BYTES: Final = 16
 END_SEQ: Final = 1 << 63
-ID_MAX: Final = END_SEQ - 2
+ID_MAX: Final = END_SEQ - 3
 """The highest id: its seq, and the one behind it, are below END_SEQ."""
 
 Note = Annotated[bytes, msgspec.Meta(max_length=NOTE_BYTES_MAX)]

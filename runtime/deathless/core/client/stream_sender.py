@@ -91,6 +91,11 @@ class StreamSender:
         offered = self._offered
         return (offered[0].follows if offered else max(seq_of(self.next_id) - 1, 0)) - 1
 
+    @property
+    def waiting_id(self) -> int:
+        """The id of the first message that is not committed, or of what an end stands behind; there is one."""
+        return self._offered[0].place - 1
+
     # ---- connections -------------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:

@@ -21,6 +21,8 @@ class ProtocolViolated(InvalidUse):
         offset: of the message in the application's stream, in bytes from its beginning; -1: not known.
     """
 
+    code = "DL3104"
+    exit_code = 70
     remedy = (
         "fix the language binding or its use: docs/formats/ambrosia.md says what may be sent, "
         "docs/design/0030-ambrosia-protocol.md when"

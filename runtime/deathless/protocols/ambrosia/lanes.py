@@ -210,6 +210,10 @@ class Lane:
         first = max(position, self.floor + 1)
         return ((first + index, kept.item) for index, kept in enumerate(self._kept[first - self.floor - 1 :]))
 
+    def chain_at(self, position: int) -> bytes:
+        """Give the chain behind an item without confirmation."""
+        return self._kept[position - self.floor - 1].chain
+
     def judge_barrier(self, lsn: int) -> list[Difference]:
         """The application has run the log through this lsn, and emitted all that follows from it."""
         if not any(NOT_LOGGED < each.lsn <= lsn for each in self._expected):

@@ -3,7 +3,8 @@
 Why: TCP gives any piece of the stream, and a length that a stranger states may be 4 GiB.
 
 Guarantees: a frame longer than the limit is refused once its length is seen, before any of it is kept; frames before a
-bad one are given first; at most one unfinished frame is kept, and a byte of it is copied a bounded number of times.
+bad one are given first; at most one unfinished frame is kept, in about as many bytes as came of it however small the
+pieces were, and a byte of it is copied a bounded number of times.
 Does not: close anything: after an error the connection has to be ended. Imports base only.
 """
 
@@ -26,18 +27,24 @@ class FrameReader:
         frame_bytes_max: of a frame without its length; a longer one raises TooLarge.
     """
 
-    __slots__ = ("_at", "_data", "_max", "_missing", "_parts")
+    __slots__ = ("_at", "_data", "_max", "_missing", "_parts", "frames")
 
     def __init__(self, frame_bytes_max: int) -> None:
+        self.frames = 0  # that `next` has given
         self._data = b""  # whole frames, and the beginning of one
         self._at = 0  # of the next frame in `_data`
-        self._parts: list[bytes] = []  # what came behind `_data`, joined once it completes a frame
+        self._parts = bytearray()  # what came behind `_data`, joined with it once it completes a frame
         self._missing = 0  # bytes without which `_data` and `_parts` hold no whole frame
         self._max = frame_bytes_max
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Count of bytes that came and were not given in a frame."""
+        return len(self._data) - self._at + len(self._parts)
+
     def feed(self, data: bytes) -> None:
         """Take bytes in; `next` gives the frames that they complete."""
-        self._parts.append(data)
+        self._parts += data
         self._missing -= len(data)
 
     def next(self) -> AnyFrame | None:
@@ -48,9 +55,9 @@ class FrameReader:
         if self._missing > 0:
             return None
         if self._parts:
-            self._data = b"".join((self._data[self._at :], *self._parts))
+            self._data = self._data[self._at :] + self._parts
             self._at = 0
-            self._parts = []
+            self._parts = bytearray()
         start = self._at + PREFIX_BYTES
         if start > len(self._data):
             self._missing = start - len(self._data)
@@ -64,4 +71,5 @@ class FrameReader:
             return None
         self._at = end
         self._missing = 0
+        self.frames += 1
         return decode(self._data[start:end])

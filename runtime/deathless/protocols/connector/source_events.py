@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deathless.base.errors import DeathlessError
 from deathless.protocols.connector.frames import Message, MessageId, StreamId
 
 # ---------------------------------------------------------------- worker's end: what the runtime has found or decided
@@ -96,6 +97,13 @@ class AcknowledgementDue:
     """What is confirmed and not told yet is to be told now."""
 
     even_empty: bool = False  # also if that is nothing: clients that retry only after an ACK wait for one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionRefused:
+    """The runtime can't go on with this client: it is told why in an ERROR, and the connection ends."""
+
+    error: DeathlessError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

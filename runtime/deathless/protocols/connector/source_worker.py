@@ -67,6 +67,7 @@ from deathless.protocols.connector.legality import Table, misuse, violation
 from deathless.protocols.connector.source_events import (
     AcknowledgementDue,
     AskStream,
+    ConnectionRefused,
     CreditsHeld,
     DrainRequested,
     EndConfirmed,
@@ -98,6 +99,7 @@ Event: TypeAlias = (
     | EndConfirmed
     | CreditsHeld
     | AcknowledgementDue
+    | ConnectionRefused
     | DrainRequested
 )
 Effect: TypeAlias = Send | Close | AskStream | ForwardMessages | ForwardEnd | ReleaseStreams
@@ -126,6 +128,7 @@ _ANYTIME: Final[Mapping[type, frozenset[StreamState] | None]] = {
     ConnectionLost: None,
     CreditsHeld: None,
     AcknowledgementDue: None,
+    ConnectionRefused: None,
     DrainRequested: None,
 }
 LEGAL: Final = Table[State, StreamState](
@@ -208,6 +211,7 @@ class SourceWorker:
         self._held = False
         self._untold: dict[StreamId, MessageId] = {}  # positions for the next ACK
         self._kept_bytes = 0  # of all streams' `kept`
+        self._kept_count = 0  # likewise
 
     @property
     def state(self) -> State:
@@ -218,6 +222,21 @@ class SourceWorker:
     def wants_bytes(self) -> bool:
         """Is there room for more? While there is none nothing is to be read from the connection."""
         return self._state is not State.CLOSED and self._kept_bytes < self._settings[3]
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How many messages are kept here, and how many bytes, those of an unfinished frame included."""
+        return self._kept_count, self._kept_bytes + self._reader.unfinished_bytes
+
+    @property
+    def has_news(self) -> bool:
+        """Is something confirmed that the client was not told yet? AcknowledgementDue tells it."""
+        return bool(self._untold)
+
+    @property
+    def progress(self) -> tuple[int, bool]:
+        """How many frames have come, and whether one has begun and not come to its end."""
+        return self._reader.frames, self._reader.unfinished_bytes > 0
 
     def stream_state(self, stream: StreamId) -> StreamState:
         """Where a stream stands."""
@@ -241,6 +260,8 @@ class SourceWorker:
                 self._held = held
             case AcknowledgementDue(even_empty=even_empty):
                 self._acknowledge(out, even_empty=even_empty)
+            case ConnectionRefused(error=error):
+                self._fail(error, out)
             case DrainRequested(address=address):
                 if self.program.startswith(RESTART_PROGRAMS):
                     out.append(Send(data=encode(Restart(address))))
@@ -313,6 +334,7 @@ class SourceWorker:
         """Keep these no longer, and give their credits back."""
         kept = stream.kept
         while kept and kept[0].id <= through:
+            self._kept_count -= 1
             self._kept_bytes -= _size(kept.popleft())
             self._owed += 1
 
@@ -387,6 +409,7 @@ class SourceWorker:
             return
         stream.kept.append(frame)
         self._kept_bytes += _size(frame)
+        self._kept_count += 1
         stream.highest = max(stream.highest, ident)
         stream.ended = False
         if stream.reached:

@@ -11,6 +11,11 @@
     POST /{service}/-/unknown/{id}/{n}/settle      one of them was seen to: it is listed no more
     GET  /{service}/-/undelivered?from=ID          messages that drivers gave up, the oldest first
     POST /{service}/-/undelivered/{id}/retry       send one of them again; likewise discard
+    GET  /{service}/-/sources                      how far the streams of sources are, as their processes said last
+    GET  /{service}/-/sources/{name}/refused?from=LSN    rows that were refused, and those at which streams stand
+    POST /{service}/-/streams/{id}/retry           have the row tried again at which a stream stands: its session's id
+    POST /{service}/-/streams/{id}/{seq}/skip      pass that row over, which has this seq
+    GET  /{service}/-/sinks                        how far sinks are, as their processes said last
     POST /{service}/-/outside/resume               let go what is held of a service made of a copy
 
 The primary answers, over its client port, what it answers to `deathless`; nothing is kept here.
@@ -56,9 +61,19 @@ from deathless.base.errors import (
     UnknownService,
 )
 from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, shard_directory, shard_name
-from deathless.codec.peer_messages import DISCARD, REDELIVER, RETRY, SETTLE, is_service_name
+from deathless.codec.peer_messages import (
+    DISCARD,
+    NAME_MAX,
+    REDELIVER,
+    RETRY,
+    RETRY_INPUT,
+    SETTLE,
+    SKIP_INPUT,
+    is_service_name,
+)
 from deathless.codec.untrusted import read_json
 from deathless.shell.disk.small_files import read_small
+from deathless.shell.ingress.routes import unescape
 from deathless.shell.net.admin_call import Access, ask, fitted
 from deathless.shell.net.listening import split_address
 
@@ -66,8 +81,12 @@ TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
 _LOG: Final = logging.getLogger("deathless.ingress")
 _NUMBER: Final = re.compile(rb"\d{1,19}")
-_LISTS: Final = ("invocations", "parked", "peers", "undelivered", "unknown")  # commands, each named as what it lists
-_BEGIN: Final = ("invocations", "undelivered")  # those that begin where they are told to
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    **{each: (each,) for each in ("invocations", "parked", "peers", "sinks", "sources", "undelivered", "unknown")},
+    "streams": ("streams", "refused", "standing"),
+}
+"""By command, the lists in its answer."""
+_BEGIN: Final = ("invocations", "streams", "undelivered")  # those that begin where they are told to
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
 _SEEN_TO: Final = {b"retry": (REDELIVER, "sent again"), b"discard": (DISCARD, "discarded")}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -136,6 +155,19 @@ def find_page(parts: Sequence[bytes], shards: int) -> Page | None:
             shard, number = _id(raw, shards)
             order, done = _SEEN_TO[what]
             return Page("order", {"command": order, "invocation": number}, done, shard=shard)
+        case [b"sources"]:
+            return Page("sources", {})
+        case [b"sources", name, b"refused"]:
+            return Page("streams", {"source": _source(name)})
+        case [b"streams", raw, b"retry"]:
+            shard, number = _id(raw, shards)
+            return Page("order", {"command": RETRY_INPUT, "invocation": number}, "tried again", shard=shard)
+        case [b"streams", raw, seq, b"skip"]:
+            shard, number = _id(raw, shards)
+            named = {"invocation": number, "operation": _seq(seq)}
+            return Page("order", {"command": SKIP_INPUT, **named}, "passed over", shard=shard)
+        case [b"sinks"]:
+            return Page("sinks", {})
         case [b"outside", b"resume"]:
             return Page("resume-outside", {}, "let go")
         case [b"peers"]:
@@ -160,6 +192,20 @@ def _number(raw: bytes) -> str:
     if not _NUMBER.fullmatch(raw) or not int(raw):
         raise UnknownHandler("the number of an invocation must be above 0")
     return raw.decode()
+
+
+def _seq(raw: bytes) -> str:
+    """Give the seq of an input, which is 0 for a row that had waited for its key."""
+    if not _NUMBER.fullmatch(raw):
+        raise UnknownHandler("the seq of an input must be a number")
+    return raw.decode()
+
+
+def _source(raw: bytes) -> str:
+    name = unescape(raw, "the name of a source")
+    if not 0 < len(name) <= NAME_MAX:
+        raise UnknownHandler(f"the name of a source has 1 to {NAME_MAX} characters")
+    return name
 
 
 def _service(raw: bytes) -> str:
@@ -299,17 +345,21 @@ class Operators:
 
     async def _list_all(self, page: Page, arguments: dict[str, str]) -> dict[str, object]:
         """List what all shards have; one is asked after the other, so that a request costs one connection at a time."""
-        listed: list[dict[str, object]] = []
+        listed: dict[str, list[dict[str, object]]] = {name: [] for name in _LISTS[page.command]}
         counts: list[int] = []
         times: list[int] = []
+        more: list[bool] = []
         for shard in range(len(self._asked)):
             found = await self._ask(shard, page, arguments)
-            entries = fitted(found.get(page.command), list[dict[str, object]])
-            listed += [{**entry, _shard_field(page): shard} for entry in entries]
+            for name, entries in listed.items():
+                ours = fitted(found.get(name), list[dict[str, object]])
+                entries += [{**entry, _shard_field(page): shard} for entry in ours]
             counts += [fitted(found["count"], int)] if "count" in found else []
             times += [fitted(found["nowUs"], int)] if "nowUs" in found else []
-        told: dict[str, object] = {page.command: listed}
-        return told | ({"count": sum(counts)} if counts else {}) | ({"nowUs": max(times)} if times else {})
+            more += [fitted(found["more"], bool)] if "more" in found else []
+        told: dict[str, object] = {**listed}
+        told |= ({"count": sum(counts)} if counts else {}) | ({"nowUs": max(times)} if times else {})
+        return told | ({"more": any(more)} if more else {})
 
 
 def _shard_field(page: Page) -> str:
@@ -331,6 +381,10 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
         numbered = {"parked": int(arguments["invocation"]), "invocation": found["invocation"]}
     elif arguments["command"] == SETTLE:
         numbered["operation"] = int(arguments["operation"])
+    elif arguments["command"] == RETRY_INPUT:
+        numbered = {"session": int(arguments["invocation"])}
+    elif arguments["command"] == SKIP_INPUT:
+        numbered = {"session": int(arguments["invocation"]), "seq": int(arguments["operation"])}
     return {**numbered, "done": page.done}
 
 

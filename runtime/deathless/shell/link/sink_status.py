@@ -1,8 +1,8 @@
-"""How a sink is, as its process says: a record for metrics, and a file for `deathless sinks`.
+"""How a sink is, as its process says: a record for metrics, and a file for `deathless sinks` and operators' pages.
 
     <shard directory>/sinks/<name>.json     the last status of the process at work, whichever replica it is beside
 
-Guarantees: as `side_status`. Imports this folder.
+Guarantees: as `side_status`. Imports base and this folder.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.config import SinkConfig
 from deathless.shell.link.side_status import read_record, write_record
 
 FOLDER: Final = "sinks"  # in a shard's directory
@@ -66,3 +67,29 @@ def write_status(directory: str, status: SinkStatus) -> None:
 def read_status(directory: str, sink: str) -> SinkStatus | None:
     """Read what a sink said last; None: nothing that can be read. Raises: OSError but for a file that is missing."""
     return read_record(status_path(directory, sink), SinkStatus, STATUS_BYTES_MAX)
+
+
+def describe_sink(directory: str, shard: int, sink: SinkConfig) -> dict[str, object]:
+    """Give what is known of a sink beside one shard.
+
+    Args:
+        directory: of the shard.
+        shard: which one it is.
+        sink: which one.
+
+    Raises: OSError but for a file that is missing.
+    """
+    told: dict[str, object] = {
+        "sink": sink.name, "shard": shard, "topic": sink.topic, "store": sink.store, "table": sink.table,
+        "state": "never ran", "replica": "", "position": 0, "next": 0, "lagRows": 0, "lagSeconds": 0.0, "hold": 0,
+        "holdDropped": False, "heldBytes": 0, "code": "", "problem": "", "atUs": 0,
+    }  # fmt: skip
+    status = read_status(directory, sink.name)
+    if status is None:
+        return told
+    return told | {
+        "state": status.state, "replica": status.replica, "position": status.position, "next": status.next,
+        "lagRows": status.lag, "lagSeconds": round(status.lag_s, 3), "hold": status.hold,
+        "holdDropped": status.hold_dropped, "heldBytes": status.held_bytes, "code": status.code,
+        "problem": status.problem, "atUs": status.at_us,
+    }  # fmt: skip

@@ -1,17 +1,19 @@
-"""How a source is, as its process says: a record for metrics, and a file for `deathless sources`.
+"""How a source is, as its process says: a record for metrics, and a file for `deathless sources` and operators' pages.
 
     <shard directory>/sources/<name>.json     the last status of the process at work, whichever replica it is beside
 
-Guarantees: as `side_status`. Imports this folder.
+Guarantees: as `side_status`. Imports base and this folder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from deathless.base.config import SourceConfig
 from deathless.shell.link.side_status import read_record, write_record
 
 FOLDER: Final = "sources"  # in a shard's directory
@@ -33,7 +35,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: int
     name: str
-    state: str  # of machine.State, lower-case
+    state: str  # of machine.State, lower-case; of a gate's stream: opening, open, ending, closed
     taken_in: int  # by all shards; -1: nothing, or not known
     end: int = 0  # the id behind the last that stands outside; 0: not known
     shards: tuple[ShardStatus, ...] = ()
@@ -60,6 +62,8 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0  # attempts to read that failed, likewise
     code: str = ""  # of the error that keeps all of it from being read; empty: none does
     problem: str = ""  # that error, with its remedy
+    connections: int = 0  # of clients, where a kind has some
+    listens: str = ""  # where they connect, as host:port; empty: nowhere now
     at_us: int = 0  # when this was said
 
     @property
@@ -81,3 +85,42 @@ def write_status(directory: str, status: SourceStatus) -> None:
 def read_status(directory: str, source: str) -> SourceStatus | None:
     """Read what a source said last; None: nothing that can be read. Raises: OSError but for a file that is missing."""
     return read_record(status_path(directory, source), SourceStatus, STATUS_BYTES_MAX)
+
+
+def describe_streams(directory: str, shard: int, source: SourceConfig) -> Iterator[dict[str, object]]:
+    """Give what is known of a source's streams that are read beside one shard; one entry where there is none.
+
+    Args:
+        directory: of the shard.
+        shard: which one it is. Beside another one than 0 there is no entry for a source without streams, so that a
+            list of all shards names it once.
+        source: which one.
+
+    Raises: OSError but for a file that is missing.
+    """
+    status = read_status(directory, source.name)
+    base: dict[str, object] = {"source": source.name, "input": source.input, "shard": shard}
+    if status is None or not status.streams:
+        if shard == 0:
+            yield base | {
+                "stream": "", "name": "", "state": status.state if status is not None else "never ran", "takenIn": "",
+                "behind": "", "shards": [], "code": status.code if status is not None else "",
+                "problem": status.problem if status is not None else "",
+                "atUs": status.at_us if status is not None else 0,
+            }  # fmt: skip
+        return
+    for each in status.streams:
+        yield base | {
+            "stream": str(each.stream),
+            "name": each.name,
+            "state": "stopped" if each.code else each.state if status.state == "reading" else status.state,
+            "takenIn": each.taken_in,
+            "behind": each.behind if each.end else "",
+            "shards": [
+                {"shard": s.shard, "takenIn": s.taken_in, "waiting": s.waiting, "problem": s.problem}
+                for s in each.shards
+            ],
+            "code": each.code or status.code,
+            "problem": each.problem or status.problem,
+            "atUs": status.at_us,
+        }

@@ -149,6 +149,8 @@ class SideProcesses:
             self._all.append(SideProcess(f"driver {driver.name}", _driver(config_path, driver.name)))
         for sink in config.sinks:
             self._all.append(SideProcess(f"sink {sink.name}", _sink(config_path, sink.name), _says_nothing))
+        if config.binding is not None:
+            self._all.append(SideProcess("application", _application(config_path), _says_nothing))
         for source in config.sources:
             self._all.append(SideProcess(f"source {source.name}", _source(config_path, source.name), _says_nothing))
 
@@ -198,6 +200,12 @@ def _sink(config_path: str, name: str) -> Callable[[int], list[str]]:
 def _source(config_path: str, name: str) -> Callable[[int], list[str]]:
     """A module of a layer above, as a driver's."""
     program = [sys.executable, "-m", "deathless.sources.host", config_path, name]
+    return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
+
+
+def _application(config_path: str) -> Callable[[int], list[str]]:
+    """A module of a layer above, as a driver's."""
+    program = [sys.executable, "-m", "deathless.foreign.host", config_path, "application"]
     return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
 
 

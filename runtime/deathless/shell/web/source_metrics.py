@@ -25,6 +25,7 @@ GAUGES: Final[Numbers[SourceStatus]] = {
         "Ids that are outside and not taken in, where the kind of source tells.",
         lambda each: sum(stream.behind for stream in each.streams),
     ),
+    "connections": ("Connections of clients, where a kind of source has some.", lambda each: each.connections),
 }
 COUNTERS: Final[Numbers[SourceStatus]] = {
     "rows": ("Rows that the source has sent since its process began.", lambda each: each.rows),

@@ -58,6 +58,7 @@ from deathless.shell.directory.adopted import let_outside_go, read_adoption
 from deathless.shell.worker.activities import Activities, worker_command
 from deathless.shell.worker.outward import Outward
 from deathless.shell.worker.peer_links import PeerLinks, shards_of
+from deathless.shell.worker.side_processes import list_sinks, list_sources
 from deathless.shell.worker.streams import list_streams
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
@@ -80,6 +81,8 @@ COMMANDS = frozenset(
         "peers",
         "adopt-peer",
         "schedules",
+        "sinks",
+        "sources",
         "streams",
         "unknown",
         "undelivered",
@@ -186,6 +189,10 @@ class Messaging:
                 case "streams":
                     streams = self._engine.shard.sessions.streams
                     return list_streams(streams, told["source"], int(told.get("from", "0")))
+                case "sources":
+                    return list_sources(self._config)
+                case "sinks":
+                    return list_sinks(self._config)
                 case "schedules":
                     views = self._engine.shard.executor.schedules()
                     return {"schedules": views, "nowUs": self._engine.place.time_us}

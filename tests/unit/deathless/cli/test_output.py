@@ -14,9 +14,7 @@ from deathless.cli.output import (
     json_of,
     print_json,
     print_table,
-    show_bytes,
     show_error,
-    show_time,
 )
 
 
@@ -33,18 +31,6 @@ def test_table_is_aligned_and_numbers_stand_to_the_right(capsys: pytest.CaptureF
 def test_empty_table_is_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("a", "b"), [])
     assert capsys.readouterr().out == "A  B\n"
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (200 << 10, "200 KiB"), (3 << 40, "3.0 TiB")]
-)
-def test_size_is_shown_as_people_read_it(size: int, text: str) -> None:
-    assert show_bytes(size) == text
-
-
-def test_time_is_utc_with_milliseconds() -> None:
-    assert show_time(1_700_000_000_123_456) == "2023-11-14 22:13:20.123"
-    assert show_time(0) == "-"
 
 
 def test_one_thing_is_not_several() -> None:

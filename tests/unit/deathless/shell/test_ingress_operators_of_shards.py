@@ -27,9 +27,15 @@ LISTED: dict[str, dict[str, Any]] = {
     "invocations": {"invocations": [{"invocation": 5}], "count": 7, "nowUs": 100},
     "parked": {"parked": [{"lsn": 5}], "count": 1},
     "peers": {"peers": [{"service": "stock", "shard": 3}]},
+    "sinks": {"sinks": [{"sink": "facts"}]},
+    "sources": {"sources": [{"source": "flights"}], "more": False},
     "undelivered": {"undelivered": [{"id": 5}], "count": 1},
     "unknown": {"unknown": [{"invocation": 5, "operation": 1}], "count": 1},
 }
+
+STREAMS: dict[str, Any] = {
+    "streams": [{"stream": 0}], "refused": [{"lsn": 7}], "standing": [{"lsn": 9}], "count": 2, "more": True,
+}  # fmt: skip
 
 
 class Primary:
@@ -44,7 +50,7 @@ class Primary:
         self.asked.append((command, arguments))
         if self.error is not None:
             raise self.error
-        found = LISTED.get(command, {"invocation": 90, "resumed": True})
+        found = {**LISTED, "streams": STREAMS}.get(command, {"invocation": 90, "resumed": True})
         return found | ({"nowUs": found["nowUs"] - self._shard} if "nowUs" in found else {})
 
 
@@ -117,6 +123,20 @@ ORDERS = [
         get("/bank/-/undelivered?shard=1&from=5"), ("undelivered", {"from": "5"}),
         {"undelivered": [{"id": 5}], "count": 1, "shard": 1},
     ),
+    (
+        post("/bank/-/streams/1-5/retry"), ("order", {"command": "retry-input", "invocation": "5"}),
+        {"session": 5, "done": "tried again", "shard": 1},
+    ),
+    (
+        post("/bank/-/streams/1-5/6/skip"), ("order", {"command": "skip-input", "invocation": "5", "operation": "6"}),
+        {"session": 5, "seq": 6, "done": "passed over", "shard": 1},
+    ),
+    (
+        get("/bank/-/sources/flights/refused?shard=1&from=5"), ("streams", {"source": "flights", "from": "5"}),
+        {**STREAMS, "shard": 1},
+    ),
+    (get("/bank/-/sources?shard=1"), ("sources", {}), {**LISTED["sources"], "shard": 1}),
+    (get("/bank/-/sinks?shard=1"), ("sinks", {}), {**LISTED["sinks"], "shard": 1}),
     (post("/bank/-/outside/resume?shard=1"), ("resume-outside", {}), {"held": True, "done": "let go", "shard": 1}),
     (
         get("/bank/-/invocations/1-5/history"), ("invocation", {"invocation": "5"}),
@@ -156,6 +176,11 @@ async def test_the_shard_that_is_named_is_asked_and_no_other(
         (post("/bank/-/peers/stock/adopt", ADOPTED), "about one shard"),
         (get("/bank/-/invocations?from=5"), "about one shard"),
         (post("/bank/-/undelivered/5/retry"), "like 1-512"),
+        (post("/bank/-/streams/5/retry"), "like 1-512"),
+        (post("/bank/-/streams/5/6/skip"), "like 1-512"),
+        (post("/bank/-/streams/1-5/6/skip?shard=0"), "no parameter `shard`"),
+        (get("/bank/-/sources/flights/refused?from=5"), "about one shard"),
+        (get("/bank/-/sinks?shard=2"), "no shard 2"),
         (post("/bank/-/outside/resume"), "about one shard"),
         (get("/bank/-/invocations?shard=2"), "no shard 2"),
         (get("/bank/-/invocations?shard=0&shard=1"), "shard must be one number"),
@@ -183,6 +208,18 @@ async def test_a_list_is_of_all_shards_each_entry_with_its_own(name: str) -> Non
         assert answer.json.get("count", 0) == SHARDS * LISTED[name].get("count", 0)
         assert answer.json.get("nowUs") == LISTED[name].get("nowUs")
         assert s.asked() == [[(name, {})]] * SHARDS
+
+
+@pytest.mark.asyncio
+async def test_refused_rows_of_a_source_are_of_all_shards_in_each_list() -> None:
+    async with site() as s:
+        answer = await s.ask(get("/bank/-/sources/flights/refused"))
+        assert answer.status == 200
+        for name in ("streams", "refused", "standing"):
+            (entry,) = STREAMS[name]
+            assert answer.json[name] == [{**entry, "shard": shard} for shard in range(SHARDS)]
+        assert (answer.json["count"], answer.json["more"]) == (2 * SHARDS, True)
+        assert s.asked() == [[("streams", {"source": "flights"})]] * SHARDS
 
 
 @pytest.mark.asyncio

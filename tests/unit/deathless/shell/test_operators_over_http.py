@@ -16,13 +16,14 @@ import pytest
 from http_wire import Answer, Wire, get, post
 from tests.unit.deathless.shell.worker.test_worker import Told, config_in, to_standby
 
-from deathless.base.config import ReplicaConfig
-from deathless.base.errors import HandlerFailed, InvocationUnknown, NotParked, NotUnsettled, Parked
+from deathless.base.config import ReplicaConfig, SourceConfig
+from deathless.base.errors import HandlerFailed, InvocationUnknown, NotParked, NotUnsettled, Parked, StreamNotStopped
 from deathless.core.supervisor.records import Deaths, RoleIs, Stop, TakeOver
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.identity import prepare
 from deathless.shell.ingress.ingress import Ingress
 from deathless.shell.ingress.operators import Operators, shard_askers
+from deathless.shell.link.source_status import SourceStatus, StreamStatus, write_status
 from deathless.shell.net.admin_call import access_of, ask
 from deathless.shell.service_code.loading import load_service
 from deathless.shell.web.protocol import HttpServer
@@ -155,10 +156,10 @@ async def leading(told: Told, config: ReplicaConfig) -> AsyncIterator[Site]:
             await ingress.close()
 
 
-def run(folder: Path, look: Callable[[Site], Awaitable[None]]) -> None:
+def run(folder: Path, look: Callable[[Site], Awaitable[None]], **config_of: Any) -> None:
     """Have `look` look at a primary behind its ingress."""
     (folder / "shop.py").write_text(SERVICE)
-    config = config_in(folder, module=f"{folder}/shop.py:shop")
+    config = config_in(folder, module=f"{folder}/shop.py:shop", **config_of)
 
     before = children()
 
@@ -340,3 +341,21 @@ def test_a_peer_is_adopted_over_http(tmp_path: Path) -> None:
             assert (peer["service"], peer["serviceId"], peer["incarnation"]) == ("stock", 32 * number, incarnation)
 
     run(tmp_path, look)
+
+
+def test_what_sources_said_last_is_listed_and_a_stream_that_stands_nowhere_does_not_go_on(tmp_path: Path) -> None:
+    stream = StreamStatus(stream=0, name="flights", state="reading", taken_in=4, end=9)
+    status = SourceStatus(source="flights", kind="files", input="i", state="reading", streams=(stream,), at_us=7)
+
+    async def look(site: Site) -> None:
+        write_status(site.config.directory, status)
+        (only,) = (await site.get("/bank/-/sources"))["sources"]
+        assert (only["source"], only["takenIn"], only["behind"], only["atUs"]) == ("flights", 4, 4, 7)
+        assert await site.get("/bank/-/sinks") == {"sinks": []}
+        told = await site.get("/bank/-/sources/flights/refused")
+        assert told == {"streams": [], "refused": [], "standing": [], "count": 0, "more": False}
+        for page in ("streams/5/retry", "streams/5/6/skip"):
+            answer = await site.order(f"/bank/-/{page}")
+            assert (answer.status, answer.json["code"]) == (409, StreamNotStopped.code)
+
+    run(tmp_path, look, sources=(SourceConfig(name="flights", kind="files", input="i"),))

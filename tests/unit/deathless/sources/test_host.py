@@ -16,7 +16,7 @@ from deathless.base.source_kinds import SOURCE_KINDS, SourceKind
 from deathless.shell.link.source_status import SourceStatus, read_status
 from deathless.shell.link.standing import Standing
 from deathless.shell.web.source_metrics import ask_source
-from deathless.sources import host
+from deathless.sources import host, trouble
 from deathless.sources.host import SourceProcess, make_reader, serve
 from deathless.sources.link import Packets
 from deathless.sources.port import Batch, Partition, Point
@@ -134,8 +134,8 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(host, "ShardLink", MemoryLink)
-    monkeypatch.setattr(host, "AGAIN_MIN_S", 0.0)
-    monkeypatch.setattr(host, "AGAIN_MAX_S", 0.0)
+    monkeypatch.setattr(trouble, "AGAIN_MIN_S", 0.0)
+    monkeypatch.setattr(trouble, "AGAIN_MAX_S", 0.0)
     return Bench(tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_a_stream_that_another_process_took_is_taken_again_after_a_pause(bench: 
         await bench.until(lambda: taken() == [0])
         PRIMARIES[0].nonce = b"another's"
         work = bench.process.work
-        assert work is not None
+        assert isinstance(work, host.Work)
         work._down(0)
         work._up(0)
         bench.outside.numbers[0] = [0, 1]

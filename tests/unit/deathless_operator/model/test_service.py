@@ -56,3 +56,33 @@ def test_spec_of_a_foreign_shape_is_a_mistake(raw: Any) -> None:
 def test_status_of_another_version_is_read_or_begun_anew() -> None:
     assert read_status({"status": {"ready": "3/3", "newer": 1}}).ready == "3/3"
     assert read_status({"status": {"epoch": "many"}}) == read_status({}) == ServiceStatus()
+
+
+GATE: dict[str, Any] = {"name": "lines", "kind": "connector", "input": "lines", "secretRef": {"name": "connector"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ({"cookieFile": "c"}, {}, ""),
+        ({"tls": True}, {}, ""),
+        ({}, {}, "anybody who reaches it could send"),
+        ({"tls": True}, {"tls": {"requireClientCertificate": False}}, "anybody who reaches it could send"),
+        ({"tls": True, "cookieFile": "c"}, {"tls": {"issuer": "Off"}}, "needs the certificates"),
+        ({"cookieFile": "c", "listen": "h:7401"}, {}, "names port 7401, which is a port of every replica"),
+        ({"cookieFile": "c", "listen": "h:0"}, {}, "names port 0"),
+        ({"cookieFile": "c", "listen": "h"}, {}, "is not host:port"),
+    ],
+)
+def test_a_gate_asks_who_connects_and_has_a_port_of_its_own(
+    options: dict[str, Any], changes: dict[str, Any], words: str
+) -> None:
+    found = problems(sources=[GATE | {"options": options}], **changes)
+    assert (found == ()) if not words else any(words in each for each in found), found
+
+
+def test_two_gates_have_two_ports_and_a_cookie_has_a_secret() -> None:
+    one = GATE | {"options": {"cookieFile": "c"}}
+    found = problems(sources=[one, one | {"name": "other", "secretRef": None}])
+    assert any("which is that of source lines" in each for each in found), found
+    assert any("names, and there is none" in each for each in found), found

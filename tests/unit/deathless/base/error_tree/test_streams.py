@@ -1,6 +1,10 @@
 """Errors of streams and sources: they stand in the one tree, and each has a code of its own."""
 
 from deathless.base.errors import (
+    ConnectorBusy,
+    ConnectorContended,
+    ConnectorSilent,
+    ConnectorStreamsFull,
     InputRefused,
     InputUnreadable,
     Invalid,
@@ -28,6 +32,12 @@ def test_gaps_of_brokers_are_gaps_of_sources() -> None:
     gaps = (SourceRecordsGone, SourceTopicReplaced, SourceLogCut)
     assert all(issubclass(each, SourceGap) for each in gaps)
     assert [each.code for each in gaps] == ["DL3087", "DL3088", "DL3089"]
+
+
+def test_clients_of_gates_are_told_what_to_change() -> None:
+    all_of_gates = (ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended)
+    assert all(issubclass(each, Invalid) and each.remedy for each in all_of_gates)
+    assert [each.code for each in all_of_gates] == ["DL3090", "DL3091", "DL3092", "DL3093"]
 
 
 def test_an_outage_of_a_source_passes() -> None:

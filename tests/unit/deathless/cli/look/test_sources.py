@@ -48,6 +48,7 @@ class Bench:
         self.manifest.write_text(MANIFEST)
         self.standing: list[dict[str, object]] = []
         self.kept: list[dict[str, object]] = []
+        self.more = False
         self.ordered: list[dict[str, str]] = []
 
     async def ask(self, found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
@@ -56,7 +57,7 @@ class Bench:
             self.ordered.append(arguments)
             return {}
         assert arguments["source"] == "flights"
-        return {"streams": [], "refused": self.kept, "standing": self.standing, "count": 1, "more": False}
+        return {"streams": [], "refused": self.kept, "standing": self.standing, "count": 1, "more": self.more}
 
     def run(self, *arguments: str) -> int:
         return main(["sources", *arguments, "-f", str(self.manifest)])
@@ -107,7 +108,10 @@ def test_refused_rows_are_a_table_and_json(bench: Bench, capsys: pytest.CaptureF
     assert "late" in second
     assert "DL3084 no json" in second
     assert bench.run("refused", "flights", "--json", "--stream", "1") == 0
-    assert json.loads(capsys.readouterr().out) == {"source": "flights", "refused": []}
+    assert json.loads(capsys.readouterr().out) == {"source": "flights", "refused": [], "more": False}
+    bench.more = True
+    assert bench.run("refused", "flights") == 0
+    assert capsys.readouterr().out.endswith("shard 0 has more of them: --from 8 shows those that follow\n")
 
 
 def test_a_row_is_tried_again_or_passed_over_by_an_order(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,6 +94,22 @@ def test_bytes_of_a_long_frame_are_joined_once_it_is_whole() -> None:
     for at in range(0, len(data) - 1, 100):
         reader.feed(data[at : min(at + 100, len(data) - 1)])
         assert reader.next() is None
-    assert len(reader._parts) > 600, "each piece would be copied again with every one behind it"
+    assert len(reader._parts) > MAX / 2, "each piece would be copied again with every one behind it"
+    assert (reader.frames, reader.unfinished_bytes) == (0, len(data) - 1)
     reader.feed(data[-1:])
     assert reader.next() == frame
+    assert (reader.frames, reader.unfinished_bytes) == (1, 0)
+
+
+def test_small_pieces_of_a_long_frame_take_no_more_memory_than_their_bytes() -> None:
+    frame = encode(Message(StreamId(1), MessageId(1), 0, b"", bytes(MAX - 27)))
+    pieces = [frame[at : at + 3] for at in range(0, len(frame) - 3, 3)]
+    reader = FrameReader(MAX)
+    tracemalloc.start()
+    try:
+        for piece in pieces:
+            reader.feed(bytes(bytearray(piece)))
+            assert reader.next() is None
+        assert tracemalloc.get_traced_memory()[0] < 2 * MAX
+    finally:
+        tracemalloc.stop()

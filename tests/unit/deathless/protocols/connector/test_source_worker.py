@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from tests.unit.deathless.protocols.connector.helpers import check_legality, received, refused, rest, sent
 
-from deathless.base.errors import InvalidUse
+from deathless.base.errors import InvalidUse, Overloaded
 from deathless.base.limits import CONNECTOR_FRAME_BYTES_MAX, Limits
 from deathless.protocols.connector.events import BytesReceived, Close, ConnectionLost
 from deathless.protocols.connector.fields import SHORT_BYTES_MAX
@@ -31,6 +31,7 @@ from deathless.protocols.connector.frames import (
 from deathless.protocols.connector.source_events import (
     AcknowledgementDue,
     AskStream,
+    ConnectionRefused,
     CreditsHeld,
     DrainRequested,
     EndConfirmed,
@@ -120,9 +121,10 @@ SAMPLES: Final[dict[str, Any]] = {
     "held": CreditsHeld(held=True),
     "due": AcknowledgementDue(),
     "drain": DrainRequested(address=""),
+    "refused connection": ConnectionRefused(error=Overloaded("no room")),
     "gone": ConnectionLost(),
 }
-ALWAYS: Final = {"ERROR", "held", "due", "drain", "gone"}
+ALWAYS: Final = {"ERROR", "held", "due", "drain", "refused connection", "gone"}
 WHERE: Final[dict[str, tuple[Callable[[], SourceWorker], set[str]]]] = {
     "connected": (lambda: SourceWorker(credits=5), {"HELLO"}),
     "no stream": (streaming, {"NOTIFY", "fenced", "lost"}),
@@ -547,3 +549,34 @@ def test_a_drain_tells_only_those_who_understand_it_where_to_go(program: str, to
     effects = worker.handle(DrainRequested(address="h:1"))
     assert sent(effects) == told
     assert rest(effects) == [Close(code="", text="this end drains")]
+
+
+def test_a_client_that_the_runtime_refuses_is_told_why() -> None:
+    worker = opened()
+    effects = worker.handle(ConnectionRefused(error=Overloaded("no room")))
+    assert worker.state is State.CLOSED
+    refused(effects, "DL1002")
+    assert ReleaseStreams(streams=(S,)) in effects
+
+
+def test_what_is_kept_is_counted_with_the_beginning_of_a_frame() -> None:
+    worker = opened()
+    worker.handle(received(message(1), message(2)))
+    size = MESSAGE_OVERHEAD_BYTES + 2
+    assert (worker.kept, worker.progress[1]) == ((2, 2 * size), False)
+    worker.handle(BytesReceived(data=b"\0\0"))
+    assert (worker.kept, worker.progress[1]) == ((2, 2 * size + 2), True)
+    worker.handle(confirmed(1))
+    assert worker.kept == (1, size + 2)
+
+
+def test_what_is_confirmed_is_news_until_it_is_told() -> None:
+    worker = opened()
+    seen = []
+    for event in (received(message(1)), confirmed(1), AcknowledgementDue()):
+        worker.handle(event)
+        seen.append(worker.has_news)
+    assert seen == [False, True, False]
+    ended = opened(last=1, ended=True)
+    ended.handle(received(EosMessage(S)))
+    assert ended.has_news, "an end that is said again is acknowledged"

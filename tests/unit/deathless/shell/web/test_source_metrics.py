@@ -18,7 +18,7 @@ STREAMS = (
     StreamStatus(stream=1, name="flights/1", state="reading", taken_in=4, end=6, code="DL3081", problem="DL3081 why"),
 )
 STATUS = SourceStatus(
-    source="flights", kind="files", input="flights", state="stopped", streams=STREAMS, rows=4, errors=1
+    source="flights", kind="files", input="flights", state="stopped", streams=STREAMS, rows=4, errors=1, connections=3
 )
 SOURCE = SourceConfig(name="flights", kind="files", input="flights")
 
@@ -34,6 +34,7 @@ def test_numbers_of_a_source_at_work_are_shown_by_its_name() -> None:
         'deathless_source_problem{service="airports",source="flights"} 0.0',
         'deathless_source_streams_standing{service="airports",source="flights"} 1.0',
         'deathless_source_behind{service="airports",source="flights"} 5.0',
+        'deathless_source_connections{service="airports",source="flights"} 3.0',
         'deathless_source_rows_total{service="airports",source="flights"} 4.0',
         'deathless_source_errors_total{service="airports",source="flights"} 1.0',
     ):

@@ -248,3 +248,30 @@ def test_sinks_read_their_files_from_the_secret_they_name() -> None:
     assert {"name": "deathless-sink-0", "secret": {"secretName": "db", "defaultMode": 0o440}} in pod["volumes"]
     mount = {"name": "deathless-sink-0", "mountPath": "/etc/deathless-sinks/facts", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
+
+
+GATE: dict[str, Any] = {
+    "name": "lines", "kind": "connector", "input": "lines", "secretRef": {"name": "connector"},
+    "options": {"listen": "127.0.0.1:7410", "cookieFile": "cookie"},
+}  # fmt: skip
+
+
+def test_programs_reach_a_gate_through_the_service_of_the_primary_of_the_first_shard() -> None:
+    port = {"name": "connector-7410", "port": 7410, "targetPort": 7410, "protocol": "TCP"}
+    found: dict[str, Any] = {
+        str(each["metadata"]["name"]): each["spec"]["ports"]  # type: ignore[call-overload,index]
+        for each in made(sources=[GATE], shards=2).services()
+    }
+    assert [name for name, ports in found.items() if port in ports] == ["bank-primary"]
+    assert not any("connector" in str(each) for each in made().services())
+
+
+def test_a_gate_is_open_to_whom_the_front_door_is_open() -> None:
+    front: Any = made(sources=[GATE]).network_policy(LOCK)["spec"]["ingress"][1]  # type: ignore[call-overload,index]
+    assert {"port": 7410, "protocol": "TCP"} in front["ports"]
+    assert front["from"] == [{"namespaceSelector": {}}]
+
+
+def test_a_gate_of_a_pod_listens_on_every_address_and_finds_its_cookie_in_the_secret() -> None:
+    (source,) = config(sources=[GATE])["sources"]
+    assert (source["listen"], source["folder"]) == ("0.0.0.0:7410", "/etc/deathless-sources/lines")

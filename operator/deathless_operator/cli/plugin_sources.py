@@ -1,0 +1,303 @@
+"""`kubectl deathless sources ...` and `sinks ...`: how far they are, and what becomes of rows that were refused.
+
+Both ask the service's pages for operators (`plugin_operators`), which show what `deathless sources` and `deathless
+sinks` show on a laptop. What has to read the source or to speak with the store is done in a pod, which reaches them;
+--help says how.
+
+Guarantees: an order goes out once for each row at which a stream stands. Does not: reach a source or a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from deathless.base.errors import InvalidArgument, StreamNotStopped
+from deathless.base.listings import sinks as sinks_listing
+from deathless.base.listings import sources as listing
+from deathless.base.listings.texts import show_time
+from deathless_operator.cli import plugin_view as view
+from deathless_operator.cli.plugin_cluster import Cluster, fitted
+from deathless_operator.cli.plugin_operators import Pages, about, opened
+from deathless_operator.cli.plugin_options import (
+    answer_option,
+    common,
+    json_option,
+    on_cluster,
+    service_argument,
+    shard_option,
+    source_argument,
+)
+
+stream_option = click.option(
+    "--stream", metavar="N", type=click.IntRange(min=0), default=None, help="Only this stream, by its number."
+)
+
+
+class _Listed(msgspec.Struct):
+    sources: list[dict[str, object]] = []
+    sinks: list[dict[str, object]] = []
+    shard: int = 0  # whose list it is, where it is that of one
+    more: bool = False
+
+
+@click.group()
+def sources() -> None:
+    """Sources: rows from outside that inputs of a service take.
+
+    \b
+    kubectl deathless sources list airports
+    kubectl deathless sources refused airports flights
+    kubectl deathless sources retry airports flights
+
+    Where a source goes on that misses something is decided in a pod, which reads the source:
+
+    \b
+    kubectl exec airports-0 -c replica -- deathless sources skip flights --at PLACE -f /etc/deathless/replica.json
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+
+
+@click.group()
+def sinks() -> None:
+    """Sinks: rows of topics that are stored in tables.
+
+    \b
+    kubectl deathless sinks list airports
+
+    What speaks with the store is done in a pod, which reaches it:
+
+    \b
+    kubectl exec airports-0 -c replica -- deathless sinks show facts -f /etc/deathless/replica.json
+    kubectl exec airports-0 -c replica -- deathless sinks skip facts --position 4711 -f /etc/deathless/replica.json
+    kubectl exec airports-0 -c replica -- deathless sinks adopt facts -f /etc/deathless/replica.json
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+
+
+def _page(service: str, page: str, namespace: str, kubeconfig: str, timeout: float) -> _Listed:
+    async def work(cluster: Cluster) -> object:
+        async with opened(cluster, service, timeout) as pages:
+            return await pages.ask(page)
+
+    return fitted(on_cluster(namespace, kubeconfig, work), _Listed)
+
+
+def _dated(entries: Iterable[dict[str, object]], shard: int) -> list[dict[str, object]]:
+    """Give entries with their shard, and with the time as `deathless` has it."""
+    return [{"shard": shard, **each, "at": show_time(fitted(each.get("atUs", 0), int))} for each in entries]
+
+
+@sources.command("list")
+@service_argument
+@shard_option
+@common
+@json_option
+@answer_option
+def list_sources(
+    service: str, shard: int | None, namespace: str, kubeconfig: str, as_json: bool, timeout: float
+) -> int:
+    """List the streams of all sources: how far each is, and what keeps it from going on."""
+    found = _page(service, about("sources", shard=shard), namespace, kubeconfig, timeout)
+    told = _dated(found.sources, found.shard)
+    if found.more:
+        view.tell("there are more streams than an answer holds")
+    if as_json:
+        view.emit({"sources": told})
+    elif not told:
+        view.console().print(listing.NO_SOURCES)
+    else:
+        view.console().print(view.table(listing.COLUMNS, listing.stream_rows(told)))
+    return 0
+
+
+@sinks.command("list")
+@service_argument
+@shard_option
+@common
+@json_option
+@answer_option
+def list_sinks(service: str, shard: int | None, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+    """List the sinks of all shards: how far each is, and what keeps it from storing."""
+    found = _page(service, about("sinks", shard=shard), namespace, kubeconfig, timeout)
+    told = _dated(found.sinks, found.shard)
+    if as_json:
+        view.emit({"sinks": told})
+    elif not told:
+        view.console().print(sinks_listing.NO_SINKS)
+    else:
+        view.console().print(view.table(sinks_listing.COLUMNS, sinks_listing.sink_rows(told)))
+    return 0
+
+
+@sources.command("refused")
+@service_argument
+@source_argument
+@stream_option
+@click.option(
+    "--from",
+    "first",
+    metavar="LSN",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Start at this LSN, of --shard if the service has several.",
+)
+@shard_option
+@common
+@json_option
+@answer_option
+def refused(
+    service: str,
+    source: str,
+    stream: int | None,
+    first: int,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """List rows that were refused: those at which SOURCE stands, dead letters, and rows that were passed over.
+
+    Of a row at which the source stands, and of one that was passed over with `skip`, the reason alone is kept.
+    """
+
+    async def work(cluster: Cluster) -> list[listing.Streams]:
+        await _check_source(cluster, service, source)
+        async with opened(cluster, service, timeout) as pages:
+            if first and shard is None and pages.shards > 1:
+                raise InvalidArgument("--from is an LSN of one shard", remedy=f"add --shard 0 to {pages.shards - 1}")
+            return [told async for _, told in _asked(pages, source, shard, first)]
+
+    asked = on_cluster(namespace, kubeconfig, work)
+    rows = [each for told in asked for each in told.rows(stream)]
+    if as_json:
+        view.emit({"source": source, "refused": rows, "more": any(told.more for told in asked)})
+        return 0
+    if rows:
+        view.console().print(view.table(listing.REFUSED_COLUMNS, listing.refused_rows(rows)))
+    else:
+        view.console().print(listing.NONE_REFUSED)
+    for told in asked:
+        if told.more:
+            view.console().print(listing.more_refused(told), markup=False)
+    return 0
+
+
+async def _check_source(cluster: Cluster, service: str, source: str) -> None:
+    """Raises: UnknownService; InvalidArgument where the service's manifest is known and has no such source."""
+    spec = (await cluster.service(service)).spec
+    if spec is None or any(each.name == source for each in spec.sources):
+        return
+    known = ", ".join(each.name for each in spec.sources) or "it has none"
+    raise InvalidArgument(f"service {service}: there is no source {source!r}", remedy=f"its sources: {known}")
+
+
+async def _asked(
+    pages: Pages, source: str, shard: int | None, first: int = 0
+) -> AsyncIterator[tuple[int, listing.Streams]]:
+    """Ask each shard, or one, for what its log has of a source; gives which one as well."""
+    page = f"sources/{quote(source, safe='')}/refused"
+    for each in range(pages.shards) if shard is None else [shard]:
+        asked: dict[str, Any] = {"from": first or None}
+        told = await pages.ask(about(page, **asked, shard=each if pages.shards > 1 or shard is not None else None))
+        yield each, listing.of_shard(fitted(told, listing.Streams), each)
+
+
+@sources.command("retry")
+@service_argument
+@source_argument
+@stream_option
+@shard_option
+@common
+@json_option
+@answer_option
+def retry(
+    service: str,
+    source: str,
+    stream: int | None,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Have the row at which SOURCE stands tried again: the code, or what is read, was mended."""
+    done = _go_on(service, source, stream, shard, listing.RETRY, namespace, kubeconfig, timeout)
+    return _print_done(source, done, listing.RETRY, as_json=as_json)
+
+
+@sources.command("skip")
+@service_argument
+@source_argument
+@stream_option
+@shard_option
+@common
+@json_option
+@answer_option
+def skip(
+    service: str,
+    source: str,
+    stream: int | None,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Pass over the row at which SOURCE stands; the row stays listed.
+
+    Where a source goes on that misses something (`--at` of `deathless sources skip`) is decided in a pod, which reads
+    the source:
+
+    \b
+    kubectl exec airports-0 -c replica -- deathless sources skip flights --at PLACE -f /etc/deathless/replica.json
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    done = _go_on(service, source, stream, shard, listing.SKIP, namespace, kubeconfig, timeout)
+    return _print_done(source, done, listing.SKIP, as_json=as_json)
+
+
+def _go_on(
+    service: str,
+    source: str,
+    stream: int | None,
+    shard: int | None,
+    order: str,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> list[listing.Refused]:
+    """Order that a source goes on with the rows at which it stands, or behind them; gives those rows.
+
+    Raises: StreamNotStopped where it stands at none; what the service refuses with.
+    """
+
+    async def work(cluster: Cluster) -> list[listing.Refused]:
+        await _check_source(cluster, service, source)
+        done: list[listing.Refused] = []
+        async with opened(cluster, service, timeout) as pages:
+            async for asked, told in _asked(pages, source, shard):
+                for each in told.standing:
+                    if stream not in (None, each.stream):
+                        continue
+                    session = f"{asked}-{each.session}" if pages.shards > 1 else str(each.session)
+                    what = "retry" if order == listing.RETRY else f"{each.seq}/skip"
+                    await pages.ask(f"streams/{session}/{what}", {})
+                    done.append(each)
+        if not done:
+            raise StreamNotStopped(f"source {source} stands at no row")
+        return done
+
+    found: list[listing.Refused] = on_cluster(namespace, kubeconfig, work)
+    return found
+
+
+def _print_done(source: str, done: list[listing.Refused], order: str, *, as_json: bool) -> int:
+    if as_json:
+        view.emit(listing.gone_on_told(source, done, order))
+        return 0
+    for each in done:
+        view.console().print(listing.gone_on(source, each, order), markup=False)
+    return 0

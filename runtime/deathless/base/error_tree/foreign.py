@@ -1,0 +1,54 @@
+"""Errors of applications in other languages; `errors` draws the whole tree, and everybody imports them from there.
+
+Imports the kinds of errors.
+"""
+
+from __future__ import annotations
+
+from deathless.base.error_tree.kinds import DataCorrupt, Invalid
+
+
+class ApplicationNotStarted(Invalid):
+    """The command of an application can't be run."""
+
+    code = "DL3100"
+    exit_code = 78
+    remedy = "name a program that this user may run, and its folder"
+
+
+class ApplicationNotConnected(Invalid):
+    """An application did not connect its two ports in time."""
+
+    code = "DL3101"
+    remedy = (
+        "connect 127.0.0.1 at DEATHLESS_RECEIVE_PORT, then at DEATHLESS_SEND_PORT, once each; "
+        "a program that starts slowly needs a longer limit"
+    )
+
+
+class ApplicationStalled(Invalid):
+    """An application stood still for longer than it may, and was ended."""
+
+    code = "DL3102"
+    remedy = "read the send port always, and give a checkpoint when asked for one; a long handler needs a longer limit"
+
+
+class ApplicationEnded(Invalid):
+    """An application ended by itself: its process, or one of its connections."""
+
+    code = "DL3103"
+    remedy = "read what it printed; it starts again from its last checkpoint and the log"
+
+
+class ApplicationStateMissing(DataCorrupt):
+    """The log has been run by an application, and no checkpoint of it is there to go on from, or one of another log."""
+
+    code = "DL4020"
+    remedy = "bring back the folder `application` of the service's directory, as it was beside this log"
+
+
+class LaneUnknown(Invalid):
+    """A row of an application's outputs was refused, so it is not known what it emitted up to there."""
+
+    code = "DL3115"
+    remedy = "look at the primary's log for what refused it; this is a bug of Deathless, please report it"

@@ -1,0 +1,1 @@
+"""What a manifest says of programs in other languages. See `binding`."""

@@ -1,0 +1,146 @@
+"""The files of an application's checkpoints, as one process of it needs them: found, loaded, written, and rows held.
+
+    newest, pieces    the newest whole one, to go on from, and its bytes
+    look              whether another replica has written one since
+    add, run          write one that the application gives: in threads, one piece after the other
+
+Guarantees: pieces are written in their order; a checkpoint that can't be written is dropped and told, and the next one
+is tried; rows that the oldest checkpoint of those that stay does not hold are kept. Does not: decide when one is taken.
+Imports this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+from deathless.base.errors import ApplicationStateMissing, StorageFailed
+from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found, Writing
+from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
+from deathless.foreign.feed import Feed
+
+_LOG: Final = logging.getLogger("deathless.application")
+UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
+
+
+class Copying:
+    """One process's.
+
+    Args:
+        folder: of the checkpoints.
+        feed: whose rows are held.
+        hold_back: told whether no more of the application is to be read.
+        kept: told the position of each checkpoint of ours that is durable.
+    """
+
+    def __init__(
+        self, folder: Checkpoints, feed: Feed, hold_back: Callable[[bool], None], kept: Callable[[int], None]
+    ) -> None:
+        self._folder = folder
+        self._feed = feed
+        self._hold_back = hold_back
+        self._kept = kept
+        self._actions: asyncio.Queue[BeginFile | WriteFile | EndFile] = asyncio.Queue()
+        self._unwritten = 0
+        self._writing: Writing | None = None
+        self._newest = -1  # position of the newest one that was seen
+        self._holds = False  # rows that no checkpoint has are kept
+
+    async def newest(self) -> Found | None:
+        """Give the newest checkpoint that is whole; None: there is none at all.
+
+        Raises: ApplicationStateMissing: none of those there are is whole; OSError.
+        """
+        positions = await asyncio.to_thread(self._folder.positions)
+        return await asyncio.to_thread(self._choose, positions) if positions else None
+
+    async def look(self) -> bool:
+        """See to rows that are to be kept, and say whether there is a newer checkpoint than was seen.
+
+        Raises: OSError.
+        """
+        positions = await asyncio.to_thread(self._folder.positions)
+        newer = bool(positions) and positions[0] > self._newest
+        if newer:
+            self._newest = positions[0]
+        if not self._holds:  # before anything was published there was nothing to hold
+            await asyncio.to_thread(self._keep_rows)
+        return newer
+
+    async def pieces(self, found: Found) -> AsyncIterator[bytes]:
+        """Give a checkpoint's bytes, piece by piece. Raises: OSError."""
+        pieces = self._folder.blob(found)
+        while piece := await asyncio.to_thread(_next, pieces):
+            yield piece
+
+    def add(self, action: BeginFile | WriteFile | EndFile) -> None:
+        """Have this done behind what was added before."""
+        self._actions.put_nowait(action)
+        if isinstance(action, WriteFile):
+            self._count(len(action.data))
+
+    async def run(self) -> None:
+        """Write what is added, until it is cancelled.
+
+        Raises: StorageFailed, ApplicationStateMissing of the very first checkpoint alone: without it nothing begins.
+        """
+        while True:
+            action = await self._actions.get()
+            try:
+                await self._write(action)
+            except OSError as error:
+                if self._writing is not None:
+                    self._writing.drop()
+                self._writing = None
+                _LOG.warning("a checkpoint of the application is not kept", extra={"why": str(error)})
+                if self._newest < 0:
+                    raise StorageFailed(f"the application's first checkpoint: {error}") from error
+
+    async def _write(self, action: BeginFile | WriteFile | EndFile) -> None:
+        match action:
+            case BeginFile(head):
+                self._writing = await asyncio.to_thread(self._folder.begin, head)
+            case WriteFile(data):
+                self._count(-len(data))
+                if self._writing is not None:
+                    await asyncio.to_thread(self._writing.write, data)
+            case EndFile():
+                writing, self._writing = self._writing, None
+                if writing is not None:
+                    await self._end(writing)
+
+    async def _end(self, writing: Writing) -> None:
+        position = writing.head.position
+        if not await asyncio.to_thread(writing.end) and position == 0:
+            raise ApplicationStateMissing("another replica's application began at the same time, and its start counts")
+        self._newest = max(self._newest, position)
+        await asyncio.to_thread(self._keep_rows)
+        self._kept(position)
+
+    def _count(self, size: int) -> None:
+        self._unwritten += size
+        self._hold_back(self._unwritten > UNWRITTEN_BYTES_MAX)
+
+    def _keep_rows(self) -> None:
+        """Keep the rows behind the oldest checkpoint that stays, and let go of those before."""
+        stay = self._folder.forget()
+        self._holds = bool(stay) and self._feed.hold(stay[-1] + 1)
+
+    def _choose(self, positions: list[int]) -> Found:
+        damaged: list[str] = []
+        for position in positions:
+            try:
+                return self._folder.look(position)
+            except CheckpointDamaged as error:
+                _LOG.error("a checkpoint is damaged", extra={"why": str(error)})
+                damaged.append(str(error))
+            except FileNotFoundError:
+                continue  # another replica has a newer one, and has removed it
+        raise ApplicationStateMissing(f"no checkpoint of the application is whole: {'; '.join(damaged) or 'none'}")
+
+
+def _next(pieces: Iterator[bytes]) -> bytes:
+    """Give the next piece; empty: there is none."""
+    return next(pieces, b"")

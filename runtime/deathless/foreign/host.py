@@ -1,0 +1,420 @@
+"""The process that keeps the application beside one replica: it carries out what the coordinator decides.
+
+    supervisor --(socket pair: Standing)--> here            primary or not, and of which epoch
+    topic's files --rows------------------> here --records--> application (a child, by two sockets of the loopback)
+    primary of the shard <--streams-------- here <--messages--
+    folder `application` <--checkpoints---- here
+
+There is one beside every replica, and every application runs all rows: so one that takes over has its state already.
+The one beside the primary sends what its application emits. Two that both think so are told apart by the primary, of
+which each stream has one owner.
+
+Guarantees: holds no truth and may be killed or frozen at any time; an application that ends begins again from the
+newest checkpoint, after a pause that doubles up to AGAIN_MAX_S; its error is logged once and told in the status. Does
+not: decide anything about rows, lanes and checkpoints (`coordinator` does). Imports the shell, sources' link and this
+package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Final
+
+from deathless.base.backoff import next_pause
+from deathless.base.config import BindingConfig, ReplicaConfig
+from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed
+from deathless.codec.streams.records import NONCE_BYTES
+from deathless.foreign.checkpoints import Checkpoints, Found
+from deathless.foreign.coordinator import (
+    Action,
+    BeginFile,
+    Coordinator,
+    EndFile,
+    Every,
+    LoadBlob,
+    Owned,
+    Packets,
+    Tell,
+    WriteFile,
+)
+from deathless.foreign.copying import Copying
+from deathless.foreign.feed import Feed
+from deathless.protocols.ambrosia import events as on
+from deathless.protocols.ambrosia.bounds import Bounds
+from deathless.protocols.ambrosia.lanes import Compare
+from deathless.protocols.ambrosia.machine import ApplicationMachine
+from deathless.protocols.ambrosia.patience import Patience
+from deathless.protocols.ambrosia.states import State
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.foreign.application import Application, ApplicationSettings, Death
+from deathless.shell.link.application_status import ApplicationStatus, write_status
+from deathless.shell.link.side_process import keep_beside, led_epoch, run_beside
+from deathless.shell.link.standing import Standing
+from deathless.shell.process.output import never_wait
+from deathless.sources.link import Packets as Arrived
+from deathless.sources.link import ShardLink
+
+_LOG: Final = logging.getLogger("deathless.application")
+MESSAGE_BYTES_MAX: Final = 640 << 10  # of an application; its row of a stream has a third more
+LOOK_S: Final = 0.2  # between two looks for a checkpoint
+READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
+READ_MAX_S: Final = 0.05  # and while none do
+AGAIN_MIN_S: Final = 0.1
+AGAIN_MAX_S: Final = 10.0
+CALM_S: Final = 60.0  # an application that lived for so long begins with short pauses again
+UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has not read: then it gets no more
+STATUS_S: Final = 1.0
+
+
+class InOrder:
+    """Carries actions out one after the other, also those that come of one of them.
+
+    Args:
+        act: carries one out.
+    """
+
+    def __init__(self, act: Callable[[Action], None]) -> None:
+        self._act = act
+        self._waiting: deque[Action] = deque()
+        self._acting = False
+
+    def do(self, actions: list[Action]) -> None:
+        """Carry these out, behind those that wait."""
+        self._waiting.extend(actions)
+        if self._acting:
+            return
+        self._acting = True
+        try:
+            while self._waiting:
+                self._act(self._waiting.popleft())
+        finally:
+            self._acting = False
+
+
+class Life:
+    """One process of the application, from its start to its end.
+
+    Args:
+        config: of the replica.
+        binding: of the application.
+        standing: how the replica stands now.
+    """
+
+    def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing) -> None:
+        owned = Owned(standing.service_id, standing.incarnation)
+        bounds = Bounds(message_bytes_max=MESSAGE_BYTES_MAX)
+        self.machine = ApplicationMachine(
+            name=binding.instance,
+            committer=int(owned.service_id[:8], 16) >> 1,
+            policy=Compare[binding.compare.upper()],
+            bounds=bounds,
+        )
+        every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
+        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every)
+        self.error: DeathlessError | None = None
+        self.epoch = 0  # in which it leads; 0: it does not
+        self._config = config
+        self._in_order = InOrder(self._act)
+        self._ended = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._feed = Feed(config.directory, owned.service_id, owned.incarnation)
+        self._found: Found | None = None  # the checkpoint that it goes on from
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._link: ShardLink | None = None
+        self._application = Application(_settings(config, binding), self.machine, self)
+        self._copying = Copying(
+            Checkpoints(RealFileSystem(Path(config.directory)), config.owner),
+            self._feed,
+            self._application.hold,
+            lambda position: self._do(self.coordinator.kept(position)),
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the application; 0: it was not started."""
+        return self._application.pid
+
+    # ---- for the application -------------------------------------------------------------------------------------
+
+    def carry_out(self, effects: list[on.Effect]) -> None:
+        """See shell.foreign.application.Owner."""
+        self._do(self.coordinator.took(effects))
+
+    def application_connected(self) -> None:
+        """See shell.foreign.application.Owner: whoever looks for a checkpoint sees it by the machine's state."""
+
+    def application_ended(self, death: Death) -> None:
+        """See shell.foreign.application.Owner."""
+        self.error = self.error or death.error
+        self._ended.set()
+
+    # ---- its course ----------------------------------------------------------------------------------------------
+
+    async def run(self, standing: asyncio.Event, now_stands: Standings) -> None:
+        """Keep the application until it ends, or our replica leads no more.
+
+        Args:
+            standing: set when the replica stands otherwise.
+            now_stands: says how.
+
+        Raises: whatever it can't go on from; the application is gone then.
+        """
+        try:
+            self._application.start()
+            self._begin(self._copying.run())
+            self._begin(self._find_checkpoint())
+            self._begin(self._read_rows())
+            while not self._ended.is_set() and self._follow(now_stands()):
+                standing.clear()
+                await self._wait(standing)
+                self._do(self.coordinator.due(time.monotonic()))
+                if self.coordinator.is_fenced:
+                    return
+        finally:
+            await self._close()
+        if self.error is not None:
+            raise self.error
+
+    def _follow(self, standing: Standing) -> bool:
+        """Follow the replica's role; False: it led and does not, so this process ends."""
+        epoch = led_epoch(standing)
+        self.coordinator.copies.checkpointer = standing.role == "checkpointer"
+        if self.epoch and epoch != self.epoch:
+            return False
+        if epoch and not self.epoch:
+            self.epoch = epoch
+            self._do(self.coordinator.leads(self._feed.reach()))
+            self._link = ShardLink(
+                self._config, self._config.shard, f"application of {self._config.owner}",
+                up=lambda _: self._do(self.coordinator.connected()), received=self._received,
+                down=lambda _: self.coordinator.lost(),
+            )  # fmt: skip
+        return True
+
+    def _received(self, _shard: int, packets: Arrived) -> None:
+        for kind, body in packets:
+            self._do(self.coordinator.received(kind, body, time.monotonic()))
+        self._wake.set()
+
+    async def _wait(self, standing: asyncio.Event) -> None:
+        """Pause until there is something to do."""
+        now = time.monotonic()
+        deadline = self.coordinator.deadline(now)
+        pause_s = STATUS_S if deadline is None else min(max(deadline - now, 0.0), STATUS_S)
+        waits = [asyncio.ensure_future(each.wait()) for each in (standing, self._wake, self._ended)]
+        await asyncio.wait([*waits, *self._tasks], timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
+        self._wake.clear()
+        for task in [each for each in self._tasks if each.done()]:
+            self._tasks.discard(task)
+            task.result()
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(work))
+
+    async def _close(self) -> None:
+        self._application.stop()
+        if self._link is not None:
+            self._link.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._ended.wait()
+
+    # ---- actions -------------------------------------------------------------------------------------------------
+
+    def _do(self, actions: list[Action]) -> None:
+        self._in_order.do(actions)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Tell(event):
+                self._application.order(event)
+            case LoadBlob():
+                self._begin(self._load())
+                self._wake.set()
+            case Packets(packets):
+                if self._link is not None:
+                    self._link.send(b"".join(packets))
+            case BeginFile() | WriteFile() | EndFile():
+                self._copying.add(action)
+
+    async def _load(self) -> None:
+        """Give the application the bytes of the checkpoint that was found, as fast as it reads them."""
+        assert self._found is not None
+        async for piece in self._copying.pieces(self._found):
+            self._application.order(on.LoadPart(data=piece))
+            while self._application.waiting > UNREAD_BYTES_MAX:  # noqa: ASYNC110  nobody tells when it was read
+                await asyncio.sleep(READ_MIN_S)
+
+    async def _find_checkpoint(self) -> None:
+        """Look for a checkpoint until one is there, or it is known that this is the first start; then for others'."""
+        while True:
+            if self.machine.state is State.WAITING and self._found is None:
+                self._found = await self._copying.newest()
+                if self._found is not None:
+                    self._do(self.coordinator.found(self._found.head))
+                else:
+                    self._do(self.coordinator.nothing_found())
+            if await self._copying.look():
+                self.coordinator.others_checkpoint()
+            await asyncio.sleep(LOOK_S)
+
+    async def _read_rows(self) -> None:
+        """Bring rows of the topic as they come."""
+        pause_s = READ_MIN_S
+        while True:
+            first = self.coordinator.next_row
+            rows = await asyncio.to_thread(self._feed.read, first) if first else []
+            if rows:
+                self._do(self.coordinator.rows(rows))
+                self._wake.set()
+            pause_s = READ_MIN_S if rows else min(pause_s * 1.5, READ_MAX_S)
+            await asyncio.sleep(pause_s)
+
+
+def _settings(config: ReplicaConfig, binding: BindingConfig) -> ApplicationSettings:
+    """Say how an application is started."""
+    return ApplicationSettings(
+        command=binding.command,
+        instance=binding.instance,
+        replica=config.replica,
+        folder=binding.folder,
+        environment=binding.environment,
+        receive_port=binding.receive_port,
+        send_port=binding.send_port,
+        message_bytes_max=MESSAGE_BYTES_MAX,
+        patience=Patience(
+            connect_s=binding.connect_s,
+            load_s=binding.load_s,
+            snapshot_s=binding.snapshot_s,
+            handler_s=binding.handler_s,
+        ),
+    )
+
+
+class Standings:
+    """How the replica stands: what the supervisor said last."""
+
+    def __init__(self) -> None:
+        self.last: Standing | None = None
+        self.changed = asyncio.Event()
+
+    def __call__(self) -> Standing:
+        """Give it; somebody has said it."""
+        assert self.last is not None
+        return self.last
+
+
+class ApplicationProcess:
+    """The application beside one replica.
+
+    Args:
+        config: the replica's.
+        binding: of the application.
+    """
+
+    def __init__(self, config: ReplicaConfig, binding: BindingConfig) -> None:
+        self.life: Life | None = None
+        self._config = config
+        self._binding = binding
+        self._standings = Standings()
+        self._error: DeathlessError | None = None
+        self._pause_s = 0.0
+        self._starts = 0
+
+    async def start(self) -> None:
+        """Nothing listens here."""
+
+    def told(self, record: object) -> None:
+        """The supervisor says how the replica stands."""
+        if isinstance(record, Standing):
+            self._standings.last = record
+            self._standings.changed.set()
+
+    async def run(self) -> None:
+        """Work until it is cancelled."""
+        status = asyncio.get_running_loop().create_task(self._keep_status())
+        try:
+            while True:
+                last = self._standings.last
+                if last is None or not last.service_id:
+                    self._standings.changed.clear()
+                    await self._standings.changed.wait()
+                    continue
+                await self._live(last)
+                await asyncio.sleep(self._pause_s)
+        finally:
+            status.cancel()
+
+    async def _live(self, standing: Standing) -> None:
+        """One life of the application."""
+        self.life = Life(self._config, self._binding, standing)
+        self._starts += 1
+        began = time.monotonic()
+        try:
+            await self.life.run(self._standings.changed, self._standings)
+        except (DeathlessError, OSError) as error:
+            told = error if isinstance(error, DeathlessError) else StorageFailed(str(error))
+            self._error = told
+            _LOG.error("the application ended", extra={"code": told.code, "why": str(told)})
+            calm = time.monotonic() - began > CALM_S
+            self._pause_s = next_pause(0.0 if calm else self._pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
+        else:
+            self._error, self._pause_s = None, 0.0
+        finally:
+            self.life = None
+
+    def status(self) -> ApplicationStatus:
+        """Say how it is."""
+        life = self.life
+        return ApplicationStatus(
+            replica=self._config.replica,
+            state=life.machine.state.name.lower() if life is not None else "ended",
+            pid=life.pid if life is not None else 0,
+            epoch=life.epoch if life is not None else 0,
+            position=life.coordinator.delivered if life is not None else 0,
+            waiting_bytes=life.coordinator.kept_bytes if life is not None else 0,
+            differences=len(life.coordinator.differences) if life is not None else 0,
+            refused=life.coordinator.refused if life is not None else 0,
+            starts=self._starts,
+            problem=str(self._error or (life.coordinator.problem if life is not None else "") or ""),
+            code=self._error.code if self._error is not None else "",
+            at_us=time.time_ns() // 1000,
+        )
+
+    async def _keep_status(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(write_status, self._config.directory, self.status())
+            await asyncio.sleep(STATUS_S)
+
+
+async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
+    """Keep the application until the supervisor is gone, or SIGTERM. Raises: InvalidConfig."""
+    binding = config.binding
+    if binding is None:
+        raise InvalidConfig(f"service {config.service} has no binding, so no application {name!r}")
+    told = {"command": " ".join(binding.command)}
+    await keep_beside(ApplicationProcess(config, binding), pair, lambda: _LOG.info("application starts", extra=told))
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m deathless.foreign.host CONFIG.json NAME DESCRIPTOR PARENT`; ends with its parent."""
+    return run_beside(arguments, "application", _LOG, serve)
+
+
+if __name__ == "__main__":
+    never_wait()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""What a service and its application exchange: rows of a topic one way, rows of a stream the other way.
+
+    Given    a row of the topic `inputs`: what the application gets, by position
+    Emitted  a row of the input `emitted`: what the application sent, by lane and position
+
+    items = msgpack [[type, kind, method, name, sequence, arguments at, body], ...]
+
+Bodies are those of the protocol, as they were read. A row of a lane tells up to which position it goes and the chain of
+all items of that lane up to there (`protocols.ambrosia.items`), also for items that were too long and are not in it.
+
+Guarantees: what is decoded was encoded, or msgspec.MsgspecError. Does not: decide anything. Imports protocols and the
+author's names.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from deathless.base.foreign import binding
+from deathless.codec.untrusted import MsgpackReader, read_json
+from deathless.protocols.ambrosia.messages import SELF, Kind, MessageType, Oversized, Rpc
+from deathless.sdk import Struct
+
+INPUTS: Final = binding.INPUTS.name
+"""Name of the topic that the application reads."""
+INPUT: Final = "emitted"
+"""Name of the input that takes them."""
+CALLERS: Final = "$callers"
+"""Where an application sends the returns of calls that came from outside of it."""
+
+
+class What(enum.IntEnum):
+    """What a row is."""
+
+    INITIAL = 0  # the application's own first message
+    ITEMS = 1  # calls and returns, or none: then it tells how far a lane is
+
+
+class Given(Struct):
+    """A row that every replica's application gets."""
+
+    what: int
+    items: bytes  # of INITIAL its data
+    target: str = ""  # whose lane is told of, where `upto` is above 0
+    upto: int = 0
+    chain: bytes = b""
+
+
+class Emitted(Struct):
+    """What the application of the primary's replica sent."""
+
+    what: int
+    items: bytes
+    target: str = ""
+    upto: int = 0  # position of the last item in its lane; 0: impulses, which have none
+    chain: bytes = b""
+
+
+class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    type: int
+    kind: int
+    method: int
+    name: str
+    sequence: int
+    arguments_at: int
+    body: bytes
+    destination: str = ""  # of an impulse, whose row is of no lane
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = MsgpackReader(tuple[_Item, ...]).decode
+
+
+def encode_items(items: Iterable[Rpc | Oversized], *, with_destination: bool = False) -> bytes:
+    """Give items as bytes; those that were too long are left out."""
+    return _encode(
+        [
+            _Item(
+                each.type,
+                each.kind,
+                each.method,
+                each.name,
+                each.sequence,
+                each.arguments_at,
+                each.body,
+                each.destination if with_destination else "",
+            )
+            for each in items
+            if isinstance(each, Rpc)
+        ]
+    )
+
+
+def decode_items(data: bytes) -> tuple[Rpc, ...]:
+    """Give items back; those without a destination are for the reader. Raises: msgspec.MsgspecError, ValueError."""
+    return tuple(
+        Rpc(
+            destination=each.destination or SELF,
+            kind=Kind(each.kind),
+            body=each.body,
+            type=MessageType(each.type),
+            method=each.method,
+            name=each.name,
+            sequence=each.sequence,
+            arguments_at=each.arguments_at,
+        )
+        for each in _decode(data)
+    )
+
+
+def encode_emitted(row: Emitted) -> bytes:
+    """Give the bytes of a row of the stream."""
+    return msgspec.json.encode(row)
+
+
+def decode_emitted(data: bytes) -> Emitted:
+    """Give it back. Raises: msgspec.MsgspecError."""
+    return read_json(data, Emitted)

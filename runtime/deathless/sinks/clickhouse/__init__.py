@@ -1,0 +1,1 @@
+"""ClickHouse as a store of sinks: no transaction holds rows and tip together, so a block is planned first."""

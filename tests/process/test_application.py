@@ -1,0 +1,139 @@
+"""An application in any language is the code of a service, whichever process is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cli_tool import ROOT, Bank
+from go_program import go_counter
+from replica_set import children_of, send_signal, wait_for
+
+from deathless.sdk.client import SyncClient
+from deathless.shell.link.application_status import ApplicationStatus, read_statuses
+
+MANIFEST = """\
+apiVersion: deathless.dev/v1alpha1
+kind: DeathlessService
+metadata: {{name: bank}}
+spec:
+  binding:
+    command: [{command}]
+    environment: {{PYTHONPATH: {path!r}}}
+    checkpointEveryRows: 20
+  replicas: {replicas}
+{more}"""
+ADD = 1
+
+
+class Counter(Bank):
+    """A service whose code is the example's counter, in the place of the bank.
+
+    Args:
+        program: to copy into its folder.
+    """
+
+    def __init__(self, folder: Path, program: Path) -> None:
+        self.program = program
+        super().__init__(folder)
+
+    def write_manifest(self, replicas: int, more: str = "") -> None:
+        """See Bank."""
+        shutil.copy(self.program, self.folder)
+        name = self.program.name
+        command = f"{sys.executable}, {name}" if name.endswith(".py") else f"./{name}"
+        path = os.environ.get("PYTHONPATH", "")
+        self.manifest.write_text(MANIFEST.format(command=command, path=path, replicas=replicas, more=more))
+
+    def client(self) -> SyncClient:
+        """One of its service."""
+        return SyncClient("bank", [f"dir:{self.directory}"])
+
+    def leader(self) -> ApplicationStatus | None:
+        """The application that leads, by what all tell."""
+        leads = [each for each in read_statuses(str(self.directory)) if each.state == "leading"]
+        return max(leads, key=lambda each: each.epoch, default=None)
+
+    def wait_for_all(self, position: int = 0) -> ApplicationStatus:
+        """Wait until one leads and the others follow, all of them at a position or behind it; gives the first."""
+
+        def look() -> ApplicationStatus | None:
+            found = read_statuses(str(self.directory))
+            states = sorted(each.state for each in found)
+            there = all(each.position >= position for each in found)
+            return self.leader() if states == ["following", "following", "leading"] and there else None
+
+        return wait_for(look, "applications", lambda: str(read_statuses(str(self.directory))))
+
+
+def add(client: SyncClient, count: int) -> int:
+    """Have the counter add so many bytes; gives the total."""
+    told: bytes = client.call("call", "", result=bytes, method=ADD, args=bytes(count))
+    return int.from_bytes(told, "little")
+
+
+@pytest.fixture(params=["python", "go"])
+def program(request: pytest.FixtureRequest) -> Path:
+    """The example's counter."""
+    if request.param == "python":
+        return ROOT / "examples" / "foreign" / "counter.py"
+    return go_counter()
+
+
+def test_nothing_is_lost_or_done_twice_whatever_is_killed(program: Path, tmp_path: Path) -> None:
+    """The application that leads, one that follows, the process beside it, and the whole replica, under load."""
+    with Counter(tmp_path, program) as counter, counter.client() as client:
+        counter.up()
+        counter.wait_for_all()
+        client.call("send", "", method=ADD, args=bytes(1000))
+        done = 0
+        ended = threading.Event()
+
+        def more_than(count: int) -> bool:
+            return done > count
+
+        def load() -> None:
+            nonlocal done
+            with counter.client() as mine:
+                while not ended.is_set():
+                    add(mine, 1)
+                    done += 1
+
+        work = threading.Thread(target=load)
+        work.start()
+        try:
+            for victim in ("leader", "follower", "host", "replica"):
+                kill(counter, victim)
+                wait_for(partial(more_than, done + 5), f"calls behind the death of {victim}")
+            counter.up()  # the replica that was killed
+        finally:
+            ended.set()
+            work.join()
+        assert add(client, 0) == 1000 + done
+        leader = counter.wait_for_all(counter.wait_for_all().position)
+        assert not any(each.differences for each in read_statuses(str(counter.directory)))
+        told = counter.json("ambrosia", "status")["programs"]
+        assert [each["replica"] for each in told if each["state"] == "leading"] == [leader.replica]
+        assert f"{leader.replica}       leading" in counter.run("ambrosia", "status").stdout
+
+
+def kill(counter: Counter, victim: str) -> None:
+    """Kill a process, with SIGKILL."""
+    leader = counter.wait_for_all()
+    supervisors = counter.supervisors()
+    match victim:
+        case "leader":
+            pid = leader.pid
+        case "follower":
+            pid = next(each.pid for each in read_statuses(str(counter.directory)) if each.state == "following")
+        case "host":
+            (pid,) = children_of(supervisors[leader.replica], "deathless.foreign.host")
+        case _:
+            pid = supervisors[leader.replica]
+    assert send_signal(pid, signal.SIGKILL)

@@ -1,0 +1,194 @@
+"""What an application emits has its effect once, whichever process dies and whatever its replacement does."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.unit.deathless.foreign.world import Node, Program, World
+
+from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown
+from deathless.codec.streams.rows import encode_row
+from deathless.foreign.coordinator import Action, Coordinator
+from deathless.foreign.rows import CALLERS, INPUT, Emitted, Given, What, encode_emitted, encode_items
+from deathless.protocols.ambrosia.errors import ProtocolViolated
+from deathless.protocols.ambrosia.lanes import Difference, Expectation, Lane
+from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
+
+
+def call(world: World, value: int) -> None:
+    """A caller's call, which wants an answer."""
+    state = world.log.state
+    state.calls += 1
+    state.waiting[str(state.calls)] = f"p{state.calls}"
+    item = make_call(SELF, 5, Kind.ASYNC, b"%d" % value, name=CALLERS, sequence=state.calls)
+    if state.begun:
+        world.log.rows.append(Given(What.ITEMS, encode_items([item])))
+    else:
+        state.early.append(encode_items([item]))
+
+
+def run(world: World, steps: int = 40_000) -> list[int]:
+    """Have callers call while processes die, until all is answered; gives what the calls asked for."""
+    values = [world.chance.randrange(5) for _ in range(12)]
+    left = list(values)
+    for _ in range(steps):
+        if left and world.chance.random() < 0.02:
+            call(world, left.pop())
+        if world.kills < 8 and world.chance.random() < 0.004:
+            world.kill()
+        world.step()
+        if not left and len(world.log.answers) == len(values) and len(world.log.sent) == sum(values):
+            break
+    return values
+
+
+def wanted(values: list[int]) -> list[int]:
+    """What the bank gets of calls."""
+    return sorted(each for value in values for each in range(1, value + 1))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_call_is_answered_once_and_every_output_left_once(seed: int) -> None:
+    """With kills, with leaders that do not know that they are none any more, and with applications that lag."""
+    world = World(seed)
+    values = run(world)
+    assert len(world.log.answers) == len(values)
+    assert sorted(map(int, world.log.sent)) == wanted(values)
+    assert [row.what for row in world.log.rows].count(What.INITIAL) == 1
+
+
+def breaks(seeds: int = 200) -> bool:
+    """Whether some seed loses or doubles something, or ends an application that did nothing wrong."""
+    for seed in range(seeds):
+        world = World(seed)
+        try:
+            values = run(world, 8_000)
+        except (AssertionError, DeathlessError):
+            return True
+        if Counter(map(int, world.log.sent)) - Counter(wanted(values)):
+            return True
+    return False
+
+
+def test_items_that_are_sent_whatever_the_log_has_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the log's word is waited for, and a lane's positions are the ids of its stream."""
+
+    def anew(self: Coordinator, each: object, number: int, row: Emitted, note: bytes) -> None:
+        sender = each.sender  # type: ignore[attr-defined]
+        sender.offer(sender.next_id, encode_row(INPUT, b"", encode_emitted(row), note))
+
+    monkeypatch.setattr(Coordinator, "_put", anew)
+    monkeypatch.setattr(Lane, "release_from", property(lambda self: self.floor + 1))
+    assert breaks()
+
+
+def test_first_message_that_is_logged_before_its_checkpoint_leaves_nothing_to_go_on_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it waits until that is durable."""
+
+    def early(self: Coordinator, effects: object) -> list[Action]:
+        self.copies.first_is_kept = True
+        return took(self, effects)  # type: ignore[arg-type]
+
+    took = Coordinator.took
+    monkeypatch.setattr(Coordinator, "took", early)
+    assert breaks()
+
+
+def clock(chance: random.Random) -> Callable[[Program, int], bytes]:
+    """An output that is another one at each run."""
+    return lambda _program, value: b"%d" % (value + 1000 * chance.randrange(1, 9))
+
+
+def leads_and_emits(wrong: Callable[[Program, int], bytes]) -> tuple[World, Node]:
+    """A first leader's outputs are logged; then a process with another program leads."""
+    world = World(1, replicas=1)
+    while not world.log.state.begun:
+        world.step()
+    call(world, 3)
+    while len(world.log.sent) < 3:
+        world.step()
+    assert sorted(map(int, world.log.sent)) == [1, 2, 3]
+    node = world.nodes[0] = Node(world.log, world.chance, Program(wrong))
+    node.lead()
+    call(world, 2)
+    steps(node, 3000)
+    return world, node
+
+
+def steps(node: Node, count: int) -> None:
+    """Let a process do so much, or until it ends."""
+    for _ in range(count):
+        node.step()
+        if node.error is not None:
+            break
+
+
+def test_output_that_differs_on_replay_ends_the_application_before_it_leaves() -> None:
+    """It is named with its lane and position."""
+    world, node = leads_and_emits(clock(random.Random(1)))
+    assert isinstance(node.error, ProtocolViolated)
+    assert "bank/alice" in str(node.error)
+    assert sorted(map(int, world.log.sent)) == [1, 2, 3]
+    assert node.coordinator.differences
+
+
+def test_output_that_differs_leaves_where_nobody_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of the test above."""
+    monkeypatch.setattr(Lane, "_compare", lambda self, known, chain, shape: self.part() or opened(self, known))
+    world, node = leads_and_emits(clock(random.Random(1)))
+    assert node.error is None
+    assert any(int(each) > 1000 for each in world.log.sent)
+
+
+def opened(lane: Lane, known: Expectation) -> list[Difference]:
+    """Take the receiver's word without a look."""
+    lane._receiver, lane._open = known, True
+    return []
+
+
+def test_lane_whose_row_was_refused_is_not_gone_on_with() -> None:
+    """What the log knows of it is the chain of the refused row."""
+    world = World(1, replicas=1)
+    while not world.log.state.begun:
+        world.step()
+    call(world, 3)
+    while not world.log.sent:
+        world.step()
+    for stream in world.log.streams.values():
+        if stream[1]:
+            stream[1] = (99).to_bytes(8, "big") + stream[1][8:]
+    world.nodes[0] = node = Node(world.log, world.chance)
+    node.lead()
+    with pytest.raises(LaneUnknown, match="its row up to 99 was refused"):
+        steps(node, 3000)
+
+
+def test_checkpoint_of_another_service_is_refused() -> None:
+    """As after a restore."""
+    world = World(1, replicas=1)
+    while not world.log.checkpoints:
+        world.step()
+    head, blob = world.log.checkpoints[0]
+    other = msgspec.structs.replace(head, incarnation=head.incarnation + 1)
+    world.log.checkpoints[0] = (other, blob)
+    node = Node(world.log, world.chance)
+    with pytest.raises(ApplicationStateMissing, match="incarnation 8"):
+        node.do(node.coordinator.found(other))
+
+
+def test_missing_checkpoint_is_no_first_start() -> None:
+    """The log has the application's first message, so somebody removed the folder."""
+    world = World(1, replicas=1)
+    while not world.log.state.begun:
+        world.step()
+    world.log.checkpoints.clear()
+    world.nodes[0] = node = Node(world.log, world.chance)
+    node.lead()
+    with pytest.raises(ApplicationStateMissing, match="no checkpoint"):
+        steps(node, 1000)

@@ -1,0 +1,154 @@
+"""Checkpoints are found whole, written piece by piece, and what is not theirs yet is kept."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from deathless.base.errors import ApplicationStateMissing, StorageFailed
+from deathless.engine.ports import Handle
+from deathless.foreign.checkpoints import Checkpoints, Head
+from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
+from deathless.foreign.copying import UNWRITTEN_BYTES_MAX, Copying
+from deathless.foreign.feed import Feed
+from deathless.shell.disk.filesystem import RealFileSystem
+
+SERVICE_ID = "ab" * 16
+
+
+class Full(RealFileSystem):
+    """A disk without room, while `full`."""
+
+    full = True
+
+    def write(self, handle: Handle, offset: int, data: bytes) -> None:
+        """See FileSystem."""
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left")
+        super().write(handle, offset, data)
+
+
+class Lab:
+    """One process's files, and what it was told."""
+
+    def __init__(self, path: Path, writer: str = "r0", files: RealFileSystem | None = None) -> None:
+        self.kept: list[int] = []
+        self.awaited = -1
+        self.held: list[bool] = []
+        folder = Checkpoints(files or RealFileSystem(path), writer)
+        self.copying = Copying(folder, Feed(str(path), SERVICE_ID, 7), self.held.append, self.told)
+
+    def add(self, position: int, *pieces: bytes) -> None:
+        """Give a checkpoint."""
+        length = sum(map(len, pieces))
+        head = Head(service_id=SERVICE_ID, incarnation=7, position=position, records=1, length=length)
+        actions: list[BeginFile | WriteFile | EndFile] = [BeginFile(head), *map(WriteFile, pieces), EndFile()]
+        for action in actions:
+            self.copying.add(action)
+
+    async def write(self, position: int) -> None:
+        """Write what was given, until a checkpoint of this position is kept."""
+        self.done = asyncio.Event()
+        self.awaited = position
+        work = asyncio.get_running_loop().create_task(self.copying.run())
+        waits = asyncio.get_running_loop().create_task(self.done.wait())
+        await asyncio.wait([work, waits], return_when=asyncio.FIRST_COMPLETED)
+        waits.cancel()
+        work.cancel()
+        await asyncio.wait([work, waits])
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+
+    def told(self, position: int) -> None:
+        """A checkpoint is durable."""
+        self.kept.append(position)
+        if position == self.awaited:
+            self.done.set()
+
+
+def test_checkpoint_is_found_by_the_next_process(tmp_path: Path) -> None:
+    """With its bytes in their order."""
+
+    async def work() -> None:
+        lab, other = Lab(tmp_path), Lab(tmp_path, "r1")
+        assert await other.copying.newest() is None
+        lab.add(4, b"one ", b"two")
+        await lab.write(4)
+        assert await other.copying.look()
+        assert not await other.copying.look()
+        found = await other.copying.newest()
+        assert found is not None
+        assert b"".join([piece async for piece in other.copying.pieces(found)]) == b"one two"
+
+    asyncio.run(work())
+
+
+def test_older_one_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> None:
+    """And none where all are."""
+
+    async def work() -> None:
+        lab = Lab(tmp_path)
+        for position in (4, 9):
+            lab.add(position, b"state")
+            await lab.write(position)
+        newest, older = sorted((tmp_path / "application").iterdir(), reverse=True)
+        newest.write_bytes(b"torn")
+        found = await lab.copying.newest()
+        assert found is not None
+        assert found.head.position == 4
+        older.write_bytes(b"")
+        with pytest.raises(ApplicationStateMissing, match="no checkpoint of the application is whole"):
+            await lab.copying.newest()
+
+    asyncio.run(work())
+
+
+def test_full_disk_ends_the_first_start_and_drops_a_later_checkpoint(tmp_path: Path) -> None:
+    """The next one is tried."""
+
+    async def work() -> None:
+        files = Full(tmp_path)
+        lab = Lab(tmp_path, files=files)
+        lab.add(0, b"state")
+        with pytest.raises(StorageFailed, match="no space left"):
+            await lab.write(0)
+        files.full = False
+        lab.add(0, b"state")
+        await lab.write(0)
+        files.full = True
+        lab.add(5, b"state")
+        lab.add(9, b"state")
+        files.full = False
+        await lab.write(9)
+        assert lab.kept[-1] == 9
+
+    asyncio.run(work())
+
+
+def test_of_two_first_starts_one_counts(tmp_path: Path) -> None:
+    """The other one begins again, from that."""
+
+    async def work() -> None:
+        Lab(tmp_path, "r1").add(0, b"other")
+        other, lab = Lab(tmp_path, "r1"), Lab(tmp_path)
+        other.add(0, b"other")
+        await other.write(0)
+        lab.add(0, b"mine")
+        with pytest.raises(ApplicationStateMissing, match="at the same time"):
+            await lab.write(0)
+
+    asyncio.run(work())
+
+
+def test_no_more_is_read_while_much_is_not_written(tmp_path: Path) -> None:
+    """And again once it is."""
+
+    async def work() -> None:
+        lab = Lab(tmp_path)
+        lab.add(4, bytes(UNWRITTEN_BYTES_MAX), b"x")
+        assert lab.held[-1]
+        await lab.write(4)
+        assert not lab.held[-1]
+
+    asyncio.run(work())

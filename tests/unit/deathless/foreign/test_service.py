@@ -1,0 +1,165 @@
+"""What callers, the application and other services give each other through the service of an application."""
+
+import pytest
+
+from deathless.base.errors import HandlerFailed
+from deathless.foreign.rows import CALLERS, INPUT, Emitted, Given, What, decode_items, encode_emitted, encode_items
+from deathless.foreign.service import application, call, inputs
+from deathless.protocols.ambrosia.messages import SELF, Kind, Rpc, make_call, make_return
+from deathless.sdk import CallRefused, Context, Service, Struct
+from deathless.testing import Environment, kill_everywhere
+
+
+class Bank(Struct):
+    """Who was paid."""
+
+    paid: int = 0
+
+
+bank = Service("bank", state=Bank)
+
+
+@bank.handler(name="call")
+def answered(state: Bank, ctx: Context, method: int, args: bytes) -> bytes | None:
+    """Pay; method 9 refuses, 8 gives nothing."""
+    if method == 9:
+        raise CallRefused("no money")
+    state.paid += 1
+    return None if method == 8 else ctx.key.encode() + args
+
+
+@bank.handler(name="send")
+def told(state: Bank, ctx: Context, method: int, args: bytes) -> None:
+    """Pay."""
+    state.paid += method
+
+
+def feed(env: Environment, *rows: Emitted) -> None:
+    """Bring what an application sent."""
+    env.service(application).feed(INPUT, [encode_emitted(row) for row in rows])
+
+
+def given(env: Environment) -> list[Given]:
+    """What the application gets."""
+    return [each.row for each in env.rows(inputs)]
+
+
+def items(env: Environment) -> list[Rpc]:
+    """Calls and returns that it gets."""
+    return [item for row in given(env) if row.what == What.ITEMS for item in decode_items(row.items)]
+
+
+def begin(env: Environment) -> None:
+    """Have the application begin."""
+    feed(env, Emitted(What.INITIAL, b"first"))
+
+
+def lane(target: str, upto: int, *sent: Rpc) -> Emitted:
+    """A row of a lane."""
+    return Emitted(What.ITEMS, encode_items(sent), target, upto, b"12345678")
+
+
+def test_what_callers_want_comes_behind_the_applications_first_message() -> None:
+    """In order, however early they were."""
+    with Environment(application) as env:
+        env.service(application)[""].send(1, b"a")
+        env.service(application)[""].send(2, b"b")
+        assert given(env) == []
+        begin(env)
+        env.service(application)[""].send(3, b"c")
+        assert given(env)[0] == Given(What.INITIAL, b"first")
+        assert [(each.kind, each.method, each.arguments) for each in items(env)] == [
+            (Kind.FORK, 1, b"a"),
+            (Kind.FORK, 2, b"b"),
+            (Kind.FORK, 3, b"c"),
+        ]
+        begin(env)  # said once more by a successor, which changes nothing
+        assert len(given(env)) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "answer"),
+    [
+        (Kind.VALUE, b"7", b"7"),
+        (Kind.VALUE, b"", b""),
+        (Kind.VOID, b"", None),
+        (Kind.EXCEPTION, b"too poor", "too poor"),
+    ],
+)
+def test_caller_gets_what_the_application_returned(kind: Kind, payload: bytes, answer: bytes | str | None) -> None:
+    """A value, nothing, or an error."""
+    with Environment(application) as env:
+        begin(env)
+        asked = env.service(application)[""].start(call, 5, b"x")
+        (item,) = items(env)
+        assert (item.kind, item.method, item.name, item.arguments) == (Kind.ASYNC, 5, CALLERS, b"x")
+        returned = make_return(CALLERS, kind, payload, name="", sequence=item.sequence)
+        feed(env, lane(CALLERS, 1, returned), lane(CALLERS, 2, returned))  # the second has nobody who waits
+        if isinstance(answer, str):
+            with pytest.raises(HandlerFailed, match=answer):
+                asked.result()
+        else:
+            assert asked.result() == answer
+        assert env.service(application)[""].state.strangers == 1
+
+
+def test_call_to_itself_is_what_it_gets_next_with_where_its_lane_is() -> None:
+    """So all replicas see how far the lane is."""
+    with Environment(application) as env:
+        begin(env)
+        feed(env, lane(SELF, 2, make_call(SELF, 1, Kind.FORK, b"a"), make_call(SELF, 2, Kind.FORK, b"b")))
+        row = given(env)[-1]
+        assert (row.target, row.upto, row.chain) == (SELF, 2, b"12345678")
+        assert [each.arguments for each in decode_items(row.items)] == [b"a", b"b"]
+
+
+def test_other_services_are_called_once_and_their_answers_come_back() -> None:
+    """Values, nothing and errors, by the sequence of the application."""
+    with Environment(application, bank) as env:
+        begin(env)
+        feed(
+            env,
+            lane(
+                "bank/alice",
+                4,
+                make_call("bank/alice", 3, Kind.FORK, b""),
+                make_call("bank/alice", 7, Kind.ASYNC, b"!", name="", sequence=70),
+                make_call("bank/alice", 8, Kind.ASYNC, b"", name="", sequence=80),
+                make_call("bank/alice", 9, Kind.ASYNC, b"", name="", sequence=90),
+            ),
+        )
+        env.advance(seconds=1)
+        assert env.service(bank)["alice"].state.paid == 5
+        back = {each.sequence: (each.kind, each.name, each.arguments) for each in items(env)}
+        assert back[70] == (Kind.VALUE, "bank/alice", b"alice!")
+        assert back[80] == (Kind.VOID, "bank/alice", b"")
+        assert back[90][0] is Kind.EXCEPTION
+        assert b"no money" in back[90][2]
+        assert env.service(application)[""].state.outgoing == {}
+        env.service(application)[""].relay(1)  # somebody else calls it
+        assert env.service(bank)["alice"].state.paid == 5
+
+
+def test_impulse_goes_where_it_says() -> None:
+    """It is of no lane, so no position is told."""
+    with Environment(application, bank) as env:
+        begin(env)
+        sent = [make_call(SELF, 1, Kind.IMPULSE, b"a"), make_call("bank/bob", 5, Kind.IMPULSE, b"")]
+        feed(env, Emitted(What.ITEMS, encode_items(sent, with_destination=True)))
+        env.advance(seconds=1)
+        assert [(each.kind, each.arguments) for each in items(env)] == [(Kind.IMPULSE, b"a")]
+        assert given(env)[-1].upto == 0
+        assert env.service(bank)["bob"].state.paid == 5
+
+
+def test_a_kill_anywhere_changes_nothing() -> None:
+    """Not what the application gets, nor what others got of it."""
+
+    def scenario(env: Environment) -> object:
+        begin(env)
+        feed(env, lane("bank/a", 1, make_call("bank/a", 7, Kind.ASYNC, b"!", name="", sequence=1)))
+        env.service(application)[""].send(1, b"x")
+        env.advance(seconds=1)
+        return [(each.kind, each.arguments) for each in items(env)], env.service(bank)["a"].state.paid
+
+    kill_everywhere(scenario, application, bank)

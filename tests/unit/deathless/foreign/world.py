@@ -1,0 +1,309 @@
+"""A service, its log and its replicas, for tests of coordinators: every step is drawn, and any process may die at any.
+
+The service's turns are the real ones; its log takes rows of streams by their ids, as a primary does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from deathless.base.errors import StreamFenced
+from deathless.base.foreign.binding import SOURCE
+from deathless.codec.messages import Message, decode
+from deathless.codec.streams.packets import StreamCommit, StreamHello, StreamRefused, StreamWelcome, decode_stream_batch
+from deathless.codec.streams.records import note_of, seq_of
+from deathless.codec.streams.rows import decode_row
+from deathless.codec.wire import Type, decode_batch, decode_struct, struct_packet
+from deathless.foreign.checkpoints import Head
+from deathless.foreign.coordinator import (
+    Action,
+    BeginFile,
+    Coordinator,
+    EndFile,
+    Every,
+    LoadBlob,
+    Owned,
+    Packets,
+    Tell,
+    WriteFile,
+)
+from deathless.foreign.rows import Given, decode_emitted
+from deathless.foreign.service import Application, emitted
+from deathless.protocols.ambrosia import events as on
+from deathless.protocols.ambrosia.bounds import Bounds
+from deathless.protocols.ambrosia.machine import ApplicationMachine
+from deathless.protocols.ambrosia_binding.binding import (
+    Binding,
+    FirstStart,
+    Phase,
+    RestorePart,
+    SaveDue,
+)
+from deathless.protocols.ambrosia_binding.encoding import Answer, Call, Outcome
+
+OWNED = Owned("ab" * 16, 7)
+PREFIX = 5  # of a packet: size and type
+
+
+class Turn:
+    """The context of a turn: what it publishes, sends and completes."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def emit(self, _topic: object, row: Given) -> None:
+        """Publish."""
+        self._log.rows.append(row)
+
+    def fork(self, _service: str, _key: str, _method: str, arguments: dict[str, int]) -> None:
+        """Another service is called."""
+        self._log.sent.append(self._log.state.outgoing.pop(str(arguments["number"])).args)
+
+    def complete(self, promise: str, value: object) -> None:
+        """A caller gets its answer."""
+        assert promise not in self._log.answers
+        self._log.answers[promise] = value
+
+
+class Log:
+    """What is confirmed: the service's state, the rows of its topic, how far streams are, and the shared folder."""
+
+    def __init__(self) -> None:
+        self.state = Application()
+        self.rows: list[Given] = []
+        self.sent: list[bytes] = []
+        self.answers: dict[str, object] = {}
+        self.checkpoints: dict[int, tuple[Head, bytes]] = {}
+        self.streams: dict[int, list[Any]] = {}  # next seq, note, nonces of its owners by term
+
+    def packet(self, kind: int, body: bytes) -> list[bytes]:
+        """Take a packet of an application's owner; gives the answers."""
+        if kind == Type.STREAM_HELLO:
+            return [self._hello(decode_struct(StreamHello, body))]
+        batch = decode_batch(body)
+        number = batch.run.session
+        stream = self.streams[number]
+        term = decode_stream_batch(body).term
+        if term != len(stream[2]):
+            return [_fenced(number, stream[2][term - 1])]
+        start = 0
+        for at in range(batch.run.count):
+            end = int.from_bytes(batch.ends[4 * at : 4 * at + 4], "little")
+            raw, start = bytes(batch.blob[start:end]), end
+            seq = batch.run.first_seq + at
+            follows = batch.run.acked if at == 0 else seq - 1
+            if follows + 1 != stream[0] and (follows >= stream[0] or seq < stream[0]):
+                continue
+            stream[0], stream[1] = seq + 1, note_of(raw) or stream[1]
+            message: Message = decode(raw)
+            emitted(self.state, Turn(self), decode_emitted(decode_row(message.args).row))  # type: ignore[arg-type]
+        return [struct_packet(Type.STREAM_COMMIT, StreamCommit(number, stream[0], False))]
+
+    def _hello(self, hello: StreamHello) -> bytes:
+        stream = self.streams.setdefault(hello.stream, [seq_of(0), b"", []])
+        if hello.resume and hello.nonce != stream[2][-1]:
+            return _fenced(hello.stream, hello.nonce)
+        stream[2].append(hello.nonce)
+        return struct_packet(
+            Type.STREAM_WELCOME,
+            StreamWelcome(
+                hello.source,
+                hello.stream,
+                hello.nonce,
+                hello.stream,
+                len(stream[2]),
+                stream[0],
+                ended=False,
+                note=stream[1],
+            ),
+        )
+
+
+def _fenced(number: int, nonce: bytes) -> bytes:
+    refused = StreamRefused(SOURCE, number, nonce, StreamFenced.code, "another owner has it", -1)
+    return struct_packet(Type.STREAM_REFUSED, refused)
+
+
+class Program:
+    """An application: adds up what it is sent, calls itself and a bank, and answers."""
+
+    def __init__(self, wrong: Callable[[Program, int], bytes] | None = None) -> None:
+        self.binding = Binding("counter")
+        self.total = 0
+        self._saved = bytearray()
+        self._wrong = wrong
+
+    def run(self) -> None:
+        """Take what came."""
+        while (event := self.binding.next_event()) is not None:
+            match event:
+                case FirstStart():
+                    self.binding.initial(b"begin")
+                    self._save()
+                case RestorePart():
+                    self._saved += event.data
+                    self.total = int(self._saved)
+                case SaveDue():
+                    self._save()
+                case Call():
+                    self._handle(event)
+                case Answer():
+                    self.total += int(event.payload or b"0")
+                case _:
+                    pass
+
+    def _handle(self, call: Call) -> None:
+        value = int(call.arguments or b"0")
+        self.total += value
+        if value > 0:
+            self.binding.fork(1, b"%d" % (value - 1))
+            told = b"%d" % value if self._wrong is None else self._wrong(self, value)
+            self.binding.fork(2, told, to="bank/alice")
+        if call.number:
+            self.binding.answer(call, Outcome.VALUE, b"%d" % value)
+
+    def _save(self) -> None:
+        state = b"%d" % self.total
+        self.binding.begin_save(len(state))
+        self.binding.save(state)
+        assert self.binding.phase is not Phase.SAVING
+
+
+class Node:
+    """One replica's process of the application, and its coordinator."""
+
+    def __init__(self, log: Log, chance: random.Random, program: Program | None = None) -> None:
+        self.machine = ApplicationMachine(name="counter", committer=1, bounds=Bounds())
+        self.coordinator = Coordinator(self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20))
+        self.program = program or Program()
+        self.leads = False
+        self.error: object = None
+        self._log = log
+        self._chance = chance
+        self._in = bytearray()  # on its way to the application
+        self._out = bytearray()  # on its way from it
+        self._packets: list[bytes] = []  # to the primary
+        self._answers: list[bytes] = []
+        self._file: list[Any] = []
+        self.do([Tell(on.SocketOpened(socket=on.Socket.RECEIVE)), Tell(on.SocketOpened(socket=on.Socket.SEND))])
+
+    def do(self, actions: list[Action]) -> None:
+        """Carry actions out, in order."""
+        queue = list(actions)
+        while queue:
+            match queue.pop(0):
+                case Tell(event):
+                    queue += self._take(self.machine.handle(event))
+                case LoadBlob():
+                    queue += self._take(self.machine.handle(on.LoadPart(data=self._file[1])))
+                case Packets(packets):
+                    self._packets += packets
+                case BeginFile(head):
+                    self._file = [head, b""]
+                case WriteFile(data):
+                    self._file[1] += data
+                case EndFile():
+                    head, blob = self._file
+                    first = self._log.checkpoints.setdefault(head.position, (head, blob))
+                    assert first[1] == blob, "two states at one position"
+                    queue += self.coordinator.kept(head.position)
+        self.coordinator.check_invariants()
+
+    def _take(self, effects: list[on.Effect]) -> list[Action]:
+        for effect in effects:
+            match effect:
+                case on.Send():
+                    self._in += effect.data
+                case on.End():
+                    self.error = effect.error or "gone"
+        return self.coordinator.took(effects)
+
+    def step(self) -> None:
+        """Let one thing happen."""
+        self._chance.choice(
+            [self._look, self._read, self._to_program, self._from_program, self._to_primary, self._from_primary]
+        )()
+
+    def _look(self) -> None:
+        if self.coordinator.delivered == 0 and self.machine.state.name == "WAITING":
+            found = self._log.checkpoints.get(max(self._log.checkpoints, default=-1))
+            if found is not None:
+                self._file = list(found)
+                self.do(self.coordinator.found(found[0]))
+            else:
+                self.do(self.coordinator.nothing_found())
+
+    def _read(self) -> None:
+        first = self.coordinator.next_row
+        if first and first <= len(self._log.rows):
+            until = self._chance.randint(first, len(self._log.rows))
+            self.do(self.coordinator.rows([(at, self._log.rows[at - 1]) for at in range(first, until + 1)]))
+
+    def _to_program(self) -> None:
+        some = self._chance.randint(0, len(self._in))
+        self.program.binding.receive(bytes(self._in[:some]))
+        del self._in[:some]
+        self.program.run()
+        self._out += self.program.binding.outgoing()
+
+    def _from_program(self) -> None:
+        some = self._chance.randint(0, len(self._out))
+        data = bytes(self._out[:some])
+        del self._out[:some]
+        self.do([Tell(on.BytesReceived(data=data))])
+
+    def _to_primary(self) -> None:
+        if self._packets:
+            raw = self._packets.pop(0)
+            self._answers += self._log.packet(raw[PREFIX - 1], raw[PREFIX:])
+
+    def _from_primary(self) -> None:
+        if self._answers:
+            raw = self._answers.pop(0)
+            self.do(self.coordinator.received(raw[PREFIX - 1], raw[PREFIX:], 0.0))
+
+    def lead(self) -> None:
+        """Its replica becomes the primary."""
+        self.leads = True
+        self.do(self.coordinator.leads(len(self._log.rows) + 1))
+        self.do(self.coordinator.connected())
+
+
+class World:
+    """Replicas of one service, one of which leads."""
+
+    def __init__(self, seed: int, replicas: int = 3) -> None:
+        self.chance = random.Random(seed)
+        self.log = Log()
+        self.nodes = [Node(self.log, self.chance) for _ in range(replicas)]
+        self.newest = self.nodes[0]  # whose replica is the primary
+        self.newest.lead()
+        self.kills = 0
+
+    def step(self) -> None:
+        """Let one process do one thing; one that is fenced or wrong begins anew."""
+        at = self.chance.randrange(len(self.nodes))
+        node = self.nodes[at]
+        node.step()
+        assert node.error is None, node.error
+        if node.coordinator.is_fenced:
+            self.nodes[at] = Node(self.log, self.chance)
+            if node is self.newest:  # one that was frozen took a stream; its replica leads all the same
+                self.newest = self.nodes[at]
+                self.newest.lead()
+
+    def kill(self) -> None:
+        """End the leader's process, or have another one lead while it lives on and does not know."""
+        self.kills += 1
+        leaders = [at for at, node in enumerate(self.nodes) if node.leads]
+        if self.chance.random() < 0.7:
+            for at in leaders:
+                self.nodes[at] = Node(self.log, self.chance)
+        follower = self.chance.choice([node for node in self.nodes if not node.leads] or [None])
+        if follower is None:
+            at = self.chance.randrange(len(self.nodes))
+            self.nodes[at] = follower = Node(self.log, self.chance)
+        self.newest = follower
+        follower.lead()

@@ -1,0 +1,148 @@
+"""Sources and sinks of a service in a cluster: the laptop's tables, and orders for the rows at which streams stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.deathless_operator.cli.front_door import Served, served
+
+from deathless.base.errors import StreamNotStopped
+from deathless.shell.ingress.operators import find_page
+from deathless_operator.cli import plugin
+
+SOURCE = {"name": "flights", "kind": "kafka", "input": "departed", "options": {"brokers": "k:9092", "topic": "t"}}
+STREAM = {
+    "source": "flights", "stream": "0", "input": "departed", "state": "stopped", "takenIn": 4, "behind": 4,
+    "problem": "DL3081 stands [at] seq 6", "atUs": 1_000_000,
+}  # fmt: skip
+SINK = {
+    "sink": "facts", "topic": "t", "state": "storing", "position": 5, "lagRows": 2, "lagSeconds": 0.5,
+    "heldBytes": 1536, "problem": "", "atUs": 1_000_000,
+}  # fmt: skip
+
+
+def refused(lsn: int, *, stands: bool = False, seq: int = 6) -> dict[str, object]:
+    return {
+        "lsn": lsn, "stream": 0, "session": 1, "seq": seq, "id": seq - 1, "atUs": 1_000_000, "code": "DL3084",
+        "why": "no json", "key": "JFK", "row": "" if stands else "{no", "stands": stands,
+    }  # fmt: skip
+
+
+def streams(*standing: dict[str, object], kept: list[dict[str, object]] | None = None) -> dict[str, Any]:
+    return {"streams": [], "refused": kept or [], "standing": list(standing), "count": 1, "more": bool(kept)}
+
+
+@pytest.fixture(name="site")
+def airports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    with served(tmp_path, monkeypatch) as found:
+        found.put("airports", sources=[SOURCE])
+        yield found
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert plugin.main([*words]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_sources_and_sinks_are_the_laptops_tables(site: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answer = lambda _method, path, _body: (
+        {"sources": [STREAM], "more": False} if "sources" in path else {"sinks": [SINK]}
+    )
+    head, row = run(capsys, "sources", "list", "airports").splitlines()
+    assert head.split()[:5] == ["SOURCE", "STREAM", "INPUT", "STATE", "TAKEN"]
+    assert row.split()[:6] == ["flights", "0", "departed", "stopped", "4", "4"]
+    assert "stands [at] seq 6" in row
+    (only,) = json.loads(run(capsys, "sources", "list", "airports", "--json"))["sources"]
+    assert (only["shard"], only["at"]) == (0, "1970-01-01 00:00:01.000")
+    _, row = run(capsys, "sinks", "list", "airports").splitlines()
+    assert row.split()[:6] == ["facts", "0", "t", "storing", "5", "2"]
+    assert "1.5 KiB" in row
+    (only,) = json.loads(run(capsys, "sinks", "list", "airports", "--json", "--shard", "0"))["sinks"]
+    assert only["sink"] == "facts"
+    assert site.seen[-1][:2] == ("GET", "/airports/-/sinks?shard=0")
+
+
+def test_service_without_any_says_so(site: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answer = lambda _method, path, _body: {"sources": []} if "sources" in path else {"sinks": []}
+    assert run(capsys, "sources", "list", "airports") == "the service has no sources\n"
+    assert run(capsys, "sinks", "list", "airports") == "the service has no sinks\n"
+
+
+def test_refused_rows_are_those_of_all_shards(site: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    site.put("airports", sources=[SOURCE], shards=2)
+    site.answer = lambda _method, path, _body: (
+        streams(refused(9, stands=True)) if "shard=0" in path else streams(kept=[refused(7, seq=0)])
+    )
+    _, first, second, more = run(capsys, "sources", "refused", "airports", "flights").splitlines()
+    assert first.split()[:5] == ["0", "9", "0", "5", "yes"]
+    assert second.split()[:4] == ["1", "7", "0", "late"]
+    assert more == "shard 1 has more of them: --from 8 shows those that follow"
+    assert [path for _, path, _ in site.seen] == [
+        f"/airports/-/sources/flights/refused?shard={shard}" for shard in (0, 1)
+    ]
+    told = json.loads(run(capsys, "sources", "refused", "airports", "flights", "--json", "--stream", "3"))
+    assert told == {"source": "flights", "refused": [], "more": True}
+    run(capsys, "sources", "refused", "airports", "flights", "--shard", "1", "--from", "8")
+    assert site.seen[-1][1] == "/airports/-/sources/flights/refused?from=8&shard=1"
+    assert plugin.main(["sources", "refused", "airports", "flights", "--from", "8"]) == 64
+    assert "--from is an LSN of one shard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shards", "session"), [(1, "1"), (2, "1-1")])
+def test_a_row_at_which_a_stream_stands_is_tried_again_or_passed_over(
+    site: Served, capsys: pytest.CaptureFixture[str], shards: int, session: str
+) -> None:
+    site.put("airports", sources=[SOURCE], shards=shards)
+    last = f"shard={shards - 1}" if shards > 1 else ""
+    site.answer = lambda method, path, _body: (
+        {} if method == "POST" else streams(refused(9, stands=True)) if path.endswith(last) else streams()
+    )
+    out = run(capsys, "sources", "retry", "airports", "flights")
+    assert out == f"source flights, stream 0, shard {shards - 1}: row 5 is tried again\n"
+    told = json.loads(run(capsys, "sources", "skip", "airports", "flights", "--json"))
+    assert told == {"source": "flights", "done": "skip", "rows": [{"shard": shards - 1, "stream": 0, "row": 5}]}
+    ordered = [(path, body) for method, path, body in site.seen if method == "POST"]
+    assert ordered == [(f"/airports/-/streams/{session}/{what}", {}) for what in ("retry", "6/skip")]
+    for path, _ in ordered:
+        page = find_page([part.encode() for part in path.split("/")[3:]], shards)
+        assert page is not None and page.done, "the ingress knows it"
+
+
+def test_nothing_is_ordered_where_no_stream_stands_or_there_is_no_such_source(
+    site: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.answer = lambda _method, _path, _body: streams(refused(9, stands=True))
+    assert plugin.main(["sources", "retry", "airports", "flights", "--stream", "3", "--json"]) == 64
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == StreamNotStopped.code
+    assert plugin.main(["sources", "skip", "airports", "flihgts"]) == 64
+    assert "its sources: flights" in capsys.readouterr().err
+    site.put("airports")
+    assert plugin.main(["sources", "refused", "airports", "flights"]) == 64
+    assert "it has none" in capsys.readouterr().err
+    assert [method for method, *_ in site.seen] == ["GET"]
+
+
+def test_answer_of_another_form_is_an_error(site: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answer = lambda _method, _path, _body: {"sources": 5}
+    assert plugin.main(["sources", "list", "airports"]) == 64
+    assert "does not know the form of the answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [("sources skip", "sources skip flights --at PLACE"), ("sinks", "deathless sinks adopt facts")]
+)
+def test_help_says_how_to_do_what_only_a_pod_can(capsys: pytest.CaptureFixture[str], words: str, says: str) -> None:
+    assert says in " ".join(run(capsys, *words.split(), "--help").split())
+
+
+@pytest.mark.usefixtures("site")
+def test_names_of_sources_are_completed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.complete(["sources", "retry", "airports", "fl"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "flights"
+    assert plugin.complete(["sources", "retry", "nobody", ""]) == 0
+    assert capsys.readouterr().out == ":4\n"
