@@ -228,6 +228,7 @@ STEADY: Final = {
     "runtime/deathless/shell/service_code/former_command.py": ("ASK_S",),
     "runtime/deathless/core/supervisor/machine.py": ("INGRESS_STOP_MAX_S",),
     "runtime/deathless/core/supervisor/worker_life.py": ("LAST_WORDS_S",),
+    "runtime/deathless/core/supervisor/side_watch.py": ("LOOK_MAX_S", "START_S", "STILL_S"),
     "runtime/deathless/core/supervisor/worker_watch.py": ("SLOW_TOLD_MS",),
     "runtime/deathless/shell/supervisor/starting.py": ("LOOK_S",),
     "runtime/deathless/shell/client/sync_client.py": ("CLOSE_S",),

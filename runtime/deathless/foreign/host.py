@@ -31,7 +31,7 @@ from typing import Final
 
 from deathless.base.backoff import next_pause
 from deathless.base.config import BindingConfig, ReplicaConfig
-from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed
+from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
 from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoints import Checkpoints, Found
 from deathless.foreign.coordinator import (
@@ -178,7 +178,7 @@ class Life:
                 await self._wait(standing)
                 self._do(self.coordinator.due(time.monotonic()))
                 if self.coordinator.is_fenced:
-                    return
+                    raise StreamFenced("another replica's application leads")
         finally:
             await self._close()
         if self.error is not None:
@@ -201,8 +201,11 @@ class Life:
         return True
 
     def _received(self, _shard: int, packets: Arrived) -> None:
-        for kind, body in packets:
-            self._do(self.coordinator.received(kind, body, time.monotonic()))
+        try:
+            for kind, body in packets:
+                self._do(self.coordinator.received(kind, body, time.monotonic()))
+        except DeathlessError as error:  # whoever called would take it for a connection that is lost
+            self._fail(error)
         self._wake.set()
 
     async def _wait(self, standing: asyncio.Event) -> None:
@@ -235,7 +238,15 @@ class Life:
     # ---- actions -------------------------------------------------------------------------------------------------
 
     def _do(self, actions: list[Action]) -> None:
-        self._in_order.do(actions)
+        """Carry these out; an application that can't go on is ended by that error."""
+        try:
+            self._in_order.do(actions)
+        except DeathlessError as error:
+            self._fail(error)
+
+    def _fail(self, error: DeathlessError) -> None:
+        self.error = self.error or error
+        self._application.stop()
 
     def _act(self, action: Action) -> None:
         match action:

@@ -7,6 +7,9 @@ Does not: carry data of the service.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections.abc import Callable
 from typing import cast
 
@@ -32,6 +35,7 @@ class LineProtocol(asyncio.Protocol):
         self._held = held
         self._buffer = b""
         self._transport: asyncio.WriteTransport | None = None
+        self.sent = 0  # bytes that were given to it
         self.ended = False  # everything the other end said was received
 
     @property
@@ -68,6 +72,15 @@ class LineProtocol(asyncio.Protocol):
         """Has everything left this process?"""
         return self._transport is None or self._transport.get_write_buffer_size() == 0
 
+    @property
+    def unread(self) -> int:
+        """What is kept of what was sent until the other end reads it, bytes: more than were sent, 0 if all was read."""
+        transport = self._transport
+        if transport is None:
+            return 0
+        waiting = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(waiting, sys.byteorder) + transport.get_write_buffer_size()
+
     def close(self) -> None:
         """End it at once; `lost` is called all the same."""
         if self._transport is not None:
@@ -76,4 +89,6 @@ class LineProtocol(asyncio.Protocol):
     def send(self, record: msgspec.Struct) -> None:
         """Send one record; dropped when the other end is gone."""
         if self._transport is not None and self.open:
-            self._transport.write(msgspec.json.encode(record) + b"\n")
+            line = msgspec.json.encode(record) + b"\n"
+            self._transport.write(line)
+            self.sent += len(line)

@@ -10,8 +10,8 @@ All are children, so that neither the API server's silence nor anybody's request
 for its worker; they end with it.
 
 Guarantees: a change is told at once, an unchanged standing each BEAT_S; a child that does not read misses what is in
-between and gets the last; one that ends is started again after a pause that doubles up to RESTART_MAX_S. Does not: wait
-for any of them.
+between and gets the last; one that reads nothing for too long (`core.supervisor.side_watch`) is killed; one that ends
+is started again after a pause that doubles up to RESTART_MAX_S. Does not: wait for any of them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.core.supervisor.restarts import Restarts
+from deathless.core.supervisor.side_watch import SideWatch
 from deathless.shell.link.orders import LineProtocol
 from deathless.shell.link.standing import BEAT_S, Fenced, Standing
 
@@ -56,6 +57,7 @@ class SideProcess:
         self._line: LineProtocol | None = None
         self._due = True  # it has not got the last standing
         self._attaching: asyncio.Task[None] | None = None
+        self._watch = SideWatch()
 
     def start_due(self, now: float, environment: dict[str, str]) -> None:
         """Start it if it does not run and its time has come."""
@@ -83,7 +85,7 @@ class SideProcess:
             stack.pop_all()
         self._due = True
         line = LineProtocol(Fenced, self._said, _nothing)
-        self._line = line
+        self._line, self._watch = line, SideWatch()
         ours.setblocking(False)
         self._attaching = asyncio.get_running_loop().create_task(_attach(line, ours))
 
@@ -98,6 +100,15 @@ class SideProcess:
         if self._due and line is not None and line.open and line.flushed:
             line.send(standing)
             self._due = False
+
+    def look(self, now: float) -> None:
+        """Kill it if it stands still; it is started again once it has ended. Call it with each heartbeat."""
+        line, process = self._line, self.process
+        if line is None or process is None or not line.open:
+            return
+        if self._watch.is_frozen(now, line.sent, line.unread):
+            _LOG.error("%s has read nothing for a while and is killed", self.name, extra={"pid": process.pid})
+            process.kill()
 
     def reap(self, now: float) -> None:
         """SIGCHLD: plan its next start if it has ended."""
@@ -174,6 +185,7 @@ class SideProcesses:
             self._told, self._told_at = plain, now
         for each in self._all:
             each.tell(standing, changed=changed)
+            each.look(now)
 
     def reap(self, now: float) -> None:
         """SIGCHLD."""

@@ -20,6 +20,7 @@ import pytest
 
 from deathless.base.config import DriverConfig, ReplicaConfig
 from deathless.core.supervisor.restarts import RESTART_MIN_S
+from deathless.core.supervisor.side_watch import STILL_S
 from deathless.shell.link.standing import BEAT_S, Standing
 from deathless.shell.process.reaping import end_all
 from deathless.shell.supervisor.side_processes import SideProcess, SideProcesses
@@ -107,6 +108,27 @@ def test_child_that_does_not_read_is_not_waited_for(tmp_path: Path) -> None:
         await asyncio.sleep(0)
 
     beside(tmp_path, DEAF, look)
+
+
+def test_child_that_stands_still_is_killed_and_one_that_reads_is_not(tmp_path: Path) -> None:
+    async def look(processes: SideProcesses, said: list[bool]) -> None:
+        [process] = processes._all
+        await until(lambda: process._line is not None and process._line.open)
+        assert process.process is not None
+        line, child = process._line, process.process
+        assert line is not None
+        processes.tell(STANDING, 0.0)
+        await until(lambda: heard_in(tmp_path) != [] and not line.unread)
+        for second in range(2 * int(STILL_S)):
+            processes.tell(STANDING, float(second))
+            await until(lambda: not line.unread)
+        assert child.poll() is None
+        os.kill(child.pid, signal.SIGSTOP)
+        for second in range(3 * int(STILL_S)):
+            processes.tell(STANDING, 100.0 + second)
+        assert await asyncio.to_thread(child.wait) == -signal.SIGKILL
+
+    beside(tmp_path, LISTENER, look)
 
 
 def test_child_that_ends_is_started_again_and_told(tmp_path: Path) -> None:
