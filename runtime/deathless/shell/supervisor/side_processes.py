@@ -109,6 +109,7 @@ class SideProcess:
         if self._watch.is_frozen(now, line.sent, line.unread):
             _LOG.error("%s has read nothing for a while and is killed", self.name, extra={"pid": process.pid})
             process.kill()
+            self._watch = SideWatch()  # it is told once
 
     def reap(self, now: float) -> None:
         """SIGCHLD: plan its next start if it has ended."""
