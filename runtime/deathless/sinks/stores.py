@@ -18,6 +18,9 @@ STORES: Final = {
 }
 """What makes stores, by `options.store` of a manifest: `module:function`."""
 
+TRANSACTIONAL: Final = ("postgresql",)
+"""Those that store rows and tip in one transaction, so that rows need no positions of a topic."""
+
 
 def make_store(sink: SinkConfig) -> Store:
     """Make a store that is not open. Raises: InvalidConfig naming sink and field."""

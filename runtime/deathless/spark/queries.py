@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from deathless.base.errors import InvalidArgument
 from deathless.codec.peer_messages import is_service_name
 from deathless.pipelines.rows import POLICIES, Policy
-from deathless.sinks.stores import STORES
+from deathless.sinks.stores import TRANSACTIONAL
 from deathless.spark.row_schema import row_schema
 
 if TYPE_CHECKING:
@@ -112,8 +112,9 @@ class Query:
 
         Raises: InvalidArgument.
         """
-        if store not in STORES:
-            raise InvalidArgument(f"query {self.name}: a table's store is one of {', '.join(STORES)}, not {store!r}")
+        if store not in TRANSACTIONAL:
+            known = ", ".join(TRANSACTIONAL)
+            raise InvalidArgument(f"query {self.name}: a table's store is one of {known}, not {store!r}")
         if not _TABLE.fullmatch(table):
             raise InvalidArgument(f"query {self.name}: {table!r} names no table; write NAME or SCHEMA.NAME")
         if bool(dsn) == bool(dsn_file):

@@ -26,7 +26,7 @@ from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.events import Effect
 from deathless.protocols.ambrosia.life import Cause
 from deathless.protocols.ambrosia.machine import ApplicationMachine
-from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
+from deathless.protocols.ambrosia.messages import SELF, Kind, MessageType, encode_message, make_call
 from deathless.protocols.ambrosia.patience import Patience
 from deathless.protocols.ambrosia.states import State
 from deathless.shell.foreign import application as application_module
@@ -112,9 +112,10 @@ async def test_a_first_start_goes_through_and_what_it_sent_before_its_end_counts
 
 @pytest.mark.asyncio
 async def test_a_process_that_is_killed_while_a_child_keeps_its_connections_is_over() -> None:
-    script = CONNECT + "os.fork() or time.sleep(1000)\n" + FOREVER
+    attach = bytes(encode_message(MessageType.ATTACH_TO, b"bank"))
+    script = CONNECT + f"os.fork() or time.sleep(1000)\nout.sendall({attach!r})\n" + FOREVER
     async with started(script) as (application, _, owner):
-        await owner.until(lambda: owner.connected)
+        await owner.until(lambda: owner.effects)  # it has forked
         os.kill(application.pid, signal.SIGKILL)
         death = await owner.dead()
     assert (death.cause, death.exit_code) == (Cause.EXITED, -signal.SIGKILL)
