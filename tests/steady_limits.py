@@ -175,7 +175,6 @@ STEADY: Final = {
     "runtime/deathless/sinks/clickhouse/store.py": ("QUIET_S", "QUIET_POLL_S"),
     "runtime/deathless/sinks/host.py": ("LOOK_S", "STATUS_S", "KEEP_S"),
     "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
-    "runtime/deathless/foreign/coordinator.py": ("AGAIN_S",),
     "runtime/deathless/foreign/host.py": (
         "AGAIN_MAX_S",
         "AGAIN_MIN_S",
@@ -200,7 +199,8 @@ STEADY: Final = {
     ),
     "runtime/deathless/sources/gate/work.py": ("LINGER_S", "TURN_S"),
     "runtime/deathless/sources/link.py": ("AGAIN_MAX_S", "AGAIN_MIN_S", "CONNECT_S", "LEADERLESS_MAX_S", "PING_S"),
-    "runtime/deathless/sources/machine.py": ("AGAIN_S", "MARK_S"),
+    "runtime/deathless/sources/machine.py": ("MARK_S",),
+    "runtime/deathless/core/client/stream_connection.py": ("AGAIN_S",),
     "runtime/deathless/pipelines/client.py": ("FULL_PAUSE_S", "RESIGN_S"),
     "runtime/deathless/spark/announcing.py": ("RETRY_MIN_S", "RETRY_MAX_S"),
     "runtime/deathless/spark/agent.py": ("AGAIN_MAX_S", "AGAIN_S", "REPORT_S", "UNANSWERED_S"),

@@ -105,8 +105,6 @@ class BindingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     load_s: float = 600.0
     snapshot_s: float = 600.0
     handler_s: float = 60.0
-    receive_port: int = 0  # 0: any
-    send_port: int = 0
 
 
 class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,24 +29,26 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from deathless.base.backoff import next_pause
 from deathless.base.config import BindingConfig, ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
 from deathless.codec.streams.records import NONCE_BYTES
+from deathless.foreign.checkpoint_plan import Every
+from deathless.foreign.checkpointing import Checkpointing
 from deathless.foreign.checkpoints import Checkpoints, Found
 from deathless.foreign.coordinator import (
     Action,
     BeginFile,
     Coordinator,
     EndFile,
-    Every,
     LoadBlob,
     Owned,
     Packets,
     Tell,
     WriteFile,
 )
-from deathless.foreign.copying import Copying
 from deathless.foreign.feed import Feed
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
@@ -100,7 +102,7 @@ class InOrder:
             self._acting = False
 
 
-class Life:
+class Run:
     """One process of the application, from its start to its end.
 
     Args:
@@ -131,23 +133,33 @@ class Life:
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: ShardLink | None = None
         self._application = Application(_settings(config, binding), self.machine, self)
-        self._copying = Copying(
+        self._checkpointing = Checkpointing(
             Checkpoints(RealFileSystem(Path(config.directory)), config.owner),
             self._feed,
             self._application.hold,
-            lambda position: self._do(self.coordinator.kept(position)),
+            lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
         )
 
-    @property
-    def pid(self) -> int:
-        """Process id of the application; 0: it was not started."""
-        return self._application.pid
+    def status(self) -> ApplicationStatus:
+        """Say how it is."""
+        coordinator = self.coordinator
+        return ApplicationStatus(
+            replica=self._config.replica,
+            state=self.machine.state.name.lower(),
+            pid=self._application.pid,
+            epoch=self.epoch,
+            position=coordinator.delivered,
+            waiting_bytes=coordinator.unlogged_bytes,
+            differences=len(coordinator.differences),
+            refused=coordinator.refused,
+            problem=coordinator.problem,
+        )
 
     # ---- for the application -------------------------------------------------------------------------------------
 
     def carry_out(self, effects: list[on.Effect]) -> None:
         """See shell.foreign.application.Owner."""
-        self._do(self.coordinator.took(effects))
+        self._do(self.coordinator.took(effects, time.monotonic()))
 
     def application_connected(self) -> None:
         """See shell.foreign.application.Owner: whoever looks for a checkpoint sees it by the machine's state."""
@@ -170,7 +182,7 @@ class Life:
         """
         try:
             self._application.start()
-            self._begin(self._copying.run())
+            self._begin(self._checkpointing.run())
             self._begin(self._find_checkpoint())
             self._begin(self._read_rows())
             while not self._ended.is_set() and self._follow(now_stands()):
@@ -187,12 +199,12 @@ class Life:
     def _follow(self, standing: Standing) -> bool:
         """Follow the replica's role; False: it led and does not, so this process ends."""
         epoch = led_epoch(standing)
-        self.coordinator.copies.checkpointer = standing.role == "checkpointer"
+        self.coordinator.plan.checkpointer = standing.role == "checkpointer"
         if self.epoch and epoch != self.epoch:
             return False
         if epoch and not self.epoch:
             self.epoch = epoch
-            self._do(self.coordinator.leads(self._feed.reach()))
+            self._do(self.coordinator.leads(self._feed.reach(), time.monotonic()))
             self._link = ShardLink(
                 self._config, self._config.shard, f"application of {self._config.owner}",
                 up=lambda _: self._do(self.coordinator.connected()), received=self._received,
@@ -259,12 +271,12 @@ class Life:
                 if self._link is not None:
                     self._link.send(b"".join(packets))
             case BeginFile() | WriteFile() | EndFile():
-                self._copying.add(action)
+                self._checkpointing.add(action)
 
     async def _load(self) -> None:
         """Give the application the bytes of the checkpoint that was found, as fast as it reads them."""
         assert self._found is not None
-        async for piece in self._copying.pieces(self._found):
+        async for piece in self._checkpointing.pieces(self._found):
             self._application.order(on.LoadPart(data=piece))
             while self._application.waiting > UNREAD_BYTES_MAX:  # noqa: ASYNC110  nobody tells when it was read
                 await asyncio.sleep(READ_MIN_S)
@@ -273,13 +285,13 @@ class Life:
         """Look for a checkpoint until one is there, or it is known that this is the first start; then for others'."""
         while True:
             if self.machine.state is State.WAITING and self._found is None:
-                self._found = await self._copying.newest()
+                self._found = await self._checkpointing.newest()
                 if self._found is not None:
-                    self._do(self.coordinator.found(self._found.head))
+                    self._do(self.coordinator.found(self._found.head, time.monotonic()))
                 else:
                     self._do(self.coordinator.nothing_found())
-            if await self._copying.look():
-                self.coordinator.others_checkpoint()
+            if await self._checkpointing.look():
+                self.coordinator.plan.taken()
             await asyncio.sleep(LOOK_S)
 
     async def _read_rows(self) -> None:
@@ -289,7 +301,7 @@ class Life:
             first = self.coordinator.next_row
             rows = await asyncio.to_thread(self._feed.read, first) if first else []
             if rows:
-                self._do(self.coordinator.rows(rows))
+                self._do(self.coordinator.rows(rows, time.monotonic()))
                 self._wake.set()
             pause_s = READ_MIN_S if rows else min(pause_s * 1.5, READ_MAX_S)
             await asyncio.sleep(pause_s)
@@ -303,8 +315,6 @@ def _settings(config: ReplicaConfig, binding: BindingConfig) -> ApplicationSetti
         replica=config.replica,
         folder=binding.folder,
         environment=binding.environment,
-        receive_port=binding.receive_port,
-        send_port=binding.send_port,
         message_bytes_max=MESSAGE_BYTES_MAX,
         patience=Patience(
             connect_s=binding.connect_s,
@@ -337,7 +347,7 @@ class ApplicationProcess:
     """
 
     def __init__(self, config: ReplicaConfig, binding: BindingConfig) -> None:
-        self.life: Life | None = None
+        self.running: Run | None = None
         self._config = config
         self._binding = binding
         self._standings = Standings()
@@ -364,18 +374,18 @@ class ApplicationProcess:
                     self._standings.changed.clear()
                     await self._standings.changed.wait()
                     continue
-                await self._live(last)
+                await self._run_once(last)
                 await asyncio.sleep(self._pause_s)
         finally:
             status.cancel()
 
-    async def _live(self, standing: Standing) -> None:
-        """One life of the application."""
-        self.life = Life(self._config, self._binding, standing)
+    async def _run_once(self, standing: Standing) -> None:
+        """Run the application once, to its end."""
+        self.running = Run(self._config, self._binding, standing)
         self._starts += 1
         began = time.monotonic()
         try:
-            await self.life.run(self._standings.changed, self._standings)
+            await self.running.run(self._standings.changed, self._standings)
         except (DeathlessError, OSError) as error:
             told = error if isinstance(error, DeathlessError) else StorageFailed(str(error))
             self._error = told
@@ -385,23 +395,18 @@ class ApplicationProcess:
         else:
             self._error, self._pause_s = None, 0.0
         finally:
-            self.life = None
+            self.running = None
 
     def status(self) -> ApplicationStatus:
         """Say how it is."""
-        life = self.life
-        return ApplicationStatus(
-            replica=self._config.replica,
-            state=life.machine.state.name.lower() if life is not None else "ended",
-            pid=life.pid if life is not None else 0,
-            epoch=life.epoch if life is not None else 0,
-            position=life.coordinator.delivered if life is not None else 0,
-            waiting_bytes=life.coordinator.kept_bytes if life is not None else 0,
-            differences=len(life.coordinator.differences) if life is not None else 0,
-            refused=life.coordinator.refused if life is not None else 0,
+        running, error = self.running, self._error
+        ended = ApplicationStatus(replica=self._config.replica, state="ended")
+        told = running.status() if running is not None else ended
+        return msgspec.structs.replace(
+            told,
             starts=self._starts,
-            problem=str(self._error or (life.coordinator.problem if life is not None else "") or ""),
-            code=self._error.code if self._error is not None else "",
+            code=error.code if error is not None else "",
+            problem=str(error) if error is not None else told.problem,
             at_us=time.time_ns() // 1000,
         )
 

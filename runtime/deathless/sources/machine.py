@@ -29,6 +29,7 @@ from deathless.base.errors import SourceKeyChanged
 from deathless.codec.streams.packets import StreamCommit, StreamRefused, StreamWelcome
 from deathless.codec.streams.records import OnRefusal, StreamKey, encode_mark
 from deathless.codec.wire import Type, decode_struct
+from deathless.core.client.stream_connection import StreamConnection
 from deathless.core.client.stream_sender import State as SenderState
 from deathless.core.client.stream_sender import StreamSender
 from deathless.sources.keys import FINGERPRINT_BYTES, Routing
@@ -38,7 +39,6 @@ WINDOW_MESSAGES: Final = 4096  # of one shard that are not committed; with more 
 WINDOW_BYTES: Final = 8 << 20  # likewise
 READ_RECORDS_MAX: Final = 1024
 MARK_S: Final = 1.0  # a shard that is behind for so long, with nothing under way, gets a mark
-AGAIN_S: Final = 0.05  # the shortest pause until a stream that was refused is opened again
 MARK_IDS: Final = 10_000  # or once it is behind by so many ids
 
 
@@ -62,16 +62,15 @@ class ShardView(NamedTuple):
 class _Shard:
     """One shard's part."""
 
-    __slots__ = ("again_at", "behind_since", "bytes", "note", "sender", "sizes", "up", "welcomed")
+    __slots__ = ("behind_since", "bytes", "connection", "note", "sender", "sizes", "welcomed")
 
     def __init__(self, sender: StreamSender) -> None:
         self.sender = sender
-        self.up = False  # a connection to its primary stands
+        self.connection = StreamConnection(sender)
         self.welcomed = False  # it has said how far it is, once
         self.note = b""  # that was offered last, or that the welcome told; with the fingerprint
         self.sizes: deque[int] = deque()  # of what is offered and not committed
         self.bytes = 0  # Invariant: their sum
-        self.again_at: float | None = None  # when to open the stream again, in seconds of the caller's clock
         self.behind_since: float | None = None  # it lacks ids that were read, with no record of its own behind them
 
     def forget(self) -> None:
@@ -150,15 +149,11 @@ class PartitionMachine:
 
     def connected(self, shard: int) -> list[bytes]:
         """A connection to a shard's primary stands: what is to be sent on it."""
-        each = self._shards[shard]
-        each.up = True
-        return self._open(each)
+        return self._shards[shard].connection.connected()
 
     def lost(self, shard: int) -> None:
         """A connection ended."""
-        each = self._shards[shard]
-        each.up, each.again_at = False, None
-        each.sender.lost()
+        self._shards[shard].connection.lost()
 
     def received(self, shard: int, kind: int, body: bytes, now: float) -> list[bytes]:
         """A packet about streams came: what is to be sent. Those of other streams change nothing.
@@ -169,17 +164,14 @@ class PartitionMachine:
         match kind:
             case Type.STREAM_WELCOME:
                 welcome = decode_struct(StreamWelcome, body)
-                if (welcome.source, welcome.stream) == each.sender.key:
+                if each.connection.is_about(welcome):
                     each.sender.welcomed(welcome)
                     if not each.welcomed and each.sender.state is SenderState.OPEN:
                         each.welcomed, each.note = True, welcome.note
             case Type.STREAM_COMMIT:
                 each.sender.committed(decode_struct(StreamCommit, body))
             case Type.STREAM_REFUSED:
-                refused = decode_struct(StreamRefused, body)
-                if (refused.source, refused.stream) == each.sender.key:
-                    wait_s = each.sender.refused(refused, now)
-                    each.again_at = None if wait_s is None else now + max(wait_s, AGAIN_S)
+                each.connection.refused(decode_struct(StreamRefused, body), now)
             case _:
                 pass
         each.forget()
@@ -188,10 +180,7 @@ class PartitionMachine:
     def due(self, now: float) -> Iterator[tuple[int, list[bytes]]]:
         """Give what is to be sent now, by shard."""
         for at, each in enumerate(self._shards):
-            packets: list[bytes] = []
-            if each.up and each.again_at is not None and each.again_at <= now:
-                each.again_at = None
-                packets += self._open(each)
+            packets = each.connection.reopened(now)
             self._maybe_mark(each, now)
             packets += each.sender.packets(now)
             if packets:
@@ -199,16 +188,13 @@ class PartitionMachine:
 
     def deadline(self, now: float) -> float | None:
         """When `due` may give more than now though nothing comes; None: never."""
-        found = [each.again_at for each in self._shards if each.again_at is not None]
+        found: list[float] = []
         for each in self._shards:
-            if (at := each.sender.deadline(now)) is not None:
+            if (at := each.connection.deadline(now)) is not None:
                 found.append(at)
             if each.behind_since is not None and self._may_mark(each):
                 found.append(each.behind_since + MARK_S)
         return min(found, default=None)
-
-    def _open(self, each: _Shard) -> list[bytes]:
-        return [each.sender.hello()] if each.sender.state is SenderState.CLOSED else []
 
     # ---- reading -----------------------------------------------------------------------------------------------
 

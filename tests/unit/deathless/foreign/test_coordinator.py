@@ -11,9 +11,9 @@ import pytest
 from tests.unit.deathless.foreign.world import Node, Program, World
 
 from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown
-from deathless.codec.streams.rows import encode_row
 from deathless.foreign.coordinator import Action, Coordinator
-from deathless.foreign.rows import CALLERS, INPUT, Emitted, Given, What, encode_emitted, encode_items
+from deathless.foreign.rows import CALLERS, Emitted, Given, What, encode_items
+from deathless.foreign.streams import Stream
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.lanes import Difference, Expectation, Lane
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
@@ -77,11 +77,11 @@ def breaks(seeds: int = 200) -> bool:
 def test_items_that_are_sent_whatever_the_log_has_are_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the log's word is waited for, and a lane's positions are the ids of its stream."""
 
-    def anew(self: Coordinator, each: object, number: int, row: Emitted, note: bytes) -> None:
-        sender = each.sender  # type: ignore[attr-defined]
-        sender.offer(sender.next_id, encode_row(INPUT, b"", encode_emitted(row), note))
+    def anew(self: Stream, number: int, row: Emitted, note: bytes = b"") -> None:
+        offer(self, self.next_id, row, note)
 
-    monkeypatch.setattr(Coordinator, "_put", anew)
+    offer = Stream.offer
+    monkeypatch.setattr(Stream, "offer", anew)
     monkeypatch.setattr(Lane, "release_from", property(lambda self: self.floor + 1))
     assert breaks()
 
@@ -91,9 +91,9 @@ def test_first_message_that_is_logged_before_its_checkpoint_leaves_nothing_to_go
 ) -> None:
     """So it waits until that is durable."""
 
-    def early(self: Coordinator, effects: object) -> list[Action]:
-        self.copies.first_is_kept = True
-        return took(self, effects)  # type: ignore[arg-type]
+    def early(self: Coordinator, effects: object, now: float) -> list[Action]:
+        self.plan.first_is_kept = True
+        return took(self, effects, now)  # type: ignore[arg-type]
 
     took = Coordinator.took
     monkeypatch.setattr(Coordinator, "took", early)
@@ -179,7 +179,7 @@ def test_checkpoint_of_another_service_is_refused() -> None:
     world.log.checkpoints[0] = (other, blob)
     node = Node(world.log, world.chance)
     with pytest.raises(ApplicationStateMissing, match="incarnation 8"):
-        node.do(node.coordinator.found(other))
+        node.do(node.coordinator.found(other, 0.0))
 
 
 def test_missing_checkpoint_is_no_first_start() -> None:

@@ -16,13 +16,13 @@ from deathless.codec.streams.packets import StreamCommit, StreamHello, StreamRef
 from deathless.codec.streams.records import note_of, seq_of
 from deathless.codec.streams.rows import decode_row
 from deathless.codec.wire import Type, decode_batch, decode_struct, struct_packet
+from deathless.foreign.checkpoint_plan import Every
 from deathless.foreign.checkpoints import Head
 from deathless.foreign.coordinator import (
     Action,
     BeginFile,
     Coordinator,
     EndFile,
-    Every,
     LoadBlob,
     Owned,
     Packets,
@@ -208,7 +208,7 @@ class Node:
                     head, blob = self._file
                     first = self._log.checkpoints.setdefault(head.position, (head, blob))
                     assert first[1] == blob, "two states at one position"
-                    queue += self.coordinator.kept(head.position)
+                    queue += self.coordinator.kept(head.position, 0.0)
         self.coordinator.check_invariants()
 
     def _take(self, effects: list[on.Effect]) -> list[Action]:
@@ -218,7 +218,7 @@ class Node:
                     self._in += effect.data
                 case on.End():
                     self.error = effect.error or "gone"
-        return self.coordinator.took(effects)
+        return self.coordinator.took(effects, 0.0)
 
     def step(self) -> None:
         """Let one thing happen."""
@@ -231,7 +231,7 @@ class Node:
             found = self._log.checkpoints.get(max(self._log.checkpoints, default=-1))
             if found is not None:
                 self._file = list(found)
-                self.do(self.coordinator.found(found[0]))
+                self.do(self.coordinator.found(found[0], 0.0))
             else:
                 self.do(self.coordinator.nothing_found())
 
@@ -239,7 +239,7 @@ class Node:
         first = self.coordinator.next_row
         if first and first <= len(self._log.rows):
             until = self._chance.randint(first, len(self._log.rows))
-            self.do(self.coordinator.rows([(at, self._log.rows[at - 1]) for at in range(first, until + 1)]))
+            self.do(self.coordinator.rows([(at, self._log.rows[at - 1]) for at in range(first, until + 1)], 0.0))
 
     def _to_program(self) -> None:
         some = self._chance.randint(0, len(self._in))
@@ -267,7 +267,7 @@ class Node:
     def lead(self) -> None:
         """Its replica becomes the primary."""
         self.leads = True
-        self.do(self.coordinator.leads(len(self._log.rows) + 1))
+        self.do(self.coordinator.leads(len(self._log.rows) + 1, 0.0))
         self.do(self.coordinator.connected())
 
 

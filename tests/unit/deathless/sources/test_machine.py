@@ -23,9 +23,10 @@ from deathless.codec.streams.packets import (
 from deathless.codec.streams.records import OnRefusal, note_of
 from deathless.codec.streams.rows import decode_row
 from deathless.codec.wire import PREFIX_BYTES, PacketReader, Type, decode_struct, struct_packet
+from deathless.core.client.stream_connection import AGAIN_S
 from deathless.core.primary.admission import cut_messages
 from deathless.sources.keys import FINGERPRINT_BYTES, Routing
-from deathless.sources.machine import AGAIN_S, MARK_IDS, MARK_S, WINDOW_MESSAGES, PartitionMachine, State
+from deathless.sources.machine import MARK_IDS, MARK_S, WINDOW_MESSAGES, PartitionMachine, State
 from deathless.sources.port import Batch, Partition, Point, Record
 
 KEYS = [f"k{at}" for at in range(8)]

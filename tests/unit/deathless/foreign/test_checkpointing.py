@@ -8,9 +8,9 @@ import pytest
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
 from deathless.engine.ports import Handle
+from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing
 from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
-from deathless.foreign.copying import UNWRITTEN_BYTES_MAX, Copying
 from deathless.foreign.feed import Feed
 from deathless.shell.disk.filesystem import RealFileSystem
 
@@ -37,7 +37,7 @@ class Lab:
         self.awaited = -1
         self.held: list[bool] = []
         folder = Checkpoints(files or RealFileSystem(path), writer)
-        self.copying = Copying(folder, Feed(str(path), SERVICE_ID, 7), self.held.append, self.told)
+        self.checkpointing = Checkpointing(folder, Feed(str(path), SERVICE_ID, 7), self.held.append, self.told)
 
     def add(self, position: int, *pieces: bytes) -> None:
         """Give a checkpoint."""
@@ -45,13 +45,13 @@ class Lab:
         head = Head(service_id=SERVICE_ID, incarnation=7, position=position, records=1, length=length)
         actions: list[BeginFile | WriteFile | EndFile] = [BeginFile(head), *map(WriteFile, pieces), EndFile()]
         for action in actions:
-            self.copying.add(action)
+            self.checkpointing.add(action)
 
     async def write(self, position: int) -> None:
         """Write what was given, until a checkpoint of this position is kept."""
         self.done = asyncio.Event()
         self.awaited = position
-        work = asyncio.get_running_loop().create_task(self.copying.run())
+        work = asyncio.get_running_loop().create_task(self.checkpointing.run())
         waits = asyncio.get_running_loop().create_task(self.done.wait())
         await asyncio.wait([work, waits], return_when=asyncio.FIRST_COMPLETED)
         waits.cancel()
@@ -72,14 +72,14 @@ def test_checkpoint_is_found_by_the_next_process(tmp_path: Path) -> None:
 
     async def work() -> None:
         lab, other = Lab(tmp_path), Lab(tmp_path, "r1")
-        assert await other.copying.newest() is None
+        assert await other.checkpointing.newest() is None
         lab.add(4, b"one ", b"two")
         await lab.write(4)
-        assert await other.copying.look()
-        assert not await other.copying.look()
-        found = await other.copying.newest()
+        assert await other.checkpointing.look()
+        assert not await other.checkpointing.look()
+        found = await other.checkpointing.newest()
         assert found is not None
-        assert b"".join([piece async for piece in other.copying.pieces(found)]) == b"one two"
+        assert b"".join([piece async for piece in other.checkpointing.pieces(found)]) == b"one two"
 
     asyncio.run(work())
 
@@ -94,12 +94,12 @@ def test_older_one_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> None:
             await lab.write(position)
         newest, older = sorted((tmp_path / "application").iterdir(), reverse=True)
         newest.write_bytes(b"torn")
-        found = await lab.copying.newest()
+        found = await lab.checkpointing.newest()
         assert found is not None
         assert found.head.position == 4
         older.write_bytes(b"")
         with pytest.raises(ApplicationStateMissing, match="no checkpoint of the application is whole"):
-            await lab.copying.newest()
+            await lab.checkpointing.newest()
 
     asyncio.run(work())
 

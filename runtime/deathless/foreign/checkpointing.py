@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("deathless.application")
 UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
 
 
-class Copying:
+class Checkpointing:
     """One process's.
 
     Args:

@@ -1,0 +1,94 @@
+"""What waits on its way to an application and from it, counted in bytes; pure.
+
+    Rows        came from the topic, and are not delivered yet
+    Unlogged    was emitted, and has not come back as logged
+
+Guarantees: the sums are exact. Does not: decide what is done when much waits (`coordinator` does). Imports protocols
+and this package.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from deathless.foreign.rows import Given
+from deathless.protocols.ambrosia.messages import Oversized, Rpc
+
+ROWS_MAX: Final = 4096  # that wait to be delivered; then no more are wanted
+ROWS_BYTES_MAX: Final = 4 << 20  # likewise
+ITEM_BYTES: Final = 64  # what an item costs beside its body
+
+
+def size_of(item: Rpc | Oversized) -> int:
+    """Give the bytes that an item counts for."""
+    return ITEM_BYTES + (len(item.body) if isinstance(item, Rpc) else 0)
+
+
+class Rows:
+    """Rows of the topic, in their order."""
+
+    __slots__ = ("bytes", "delivered", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[int, Given]] = deque()
+        self.bytes = 0  # Invariant: of their items
+        self.delivered = 0  # position of the last row that was taken
+
+    @property
+    def next(self) -> int:
+        """Position behind all that came."""
+        return (self.waiting[-1][0] if self.waiting else self.delivered) + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more are wanted now."""
+        return len(self.waiting) >= ROWS_MAX or self.bytes >= ROWS_BYTES_MAX
+
+    def add(self, rows: Iterable[tuple[int, Given]]) -> None:
+        """More came."""
+        for position, row in rows:
+            self.waiting.append((position, row))
+            self.bytes += len(row.items)
+
+    def take(self) -> tuple[int, Given]:
+        """Give the first one, which is delivered now."""
+        position, row = self.waiting.popleft()
+        self.bytes -= len(row.items)
+        self.delivered = position
+        return position, row
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the sum is not exact."""
+        assert self.bytes == sum(len(row.items) for _, row in self.waiting)
+
+
+class Unlogged:
+    """Items of lanes, by position."""
+
+    __slots__ = ("_by_target", "bytes")
+
+    def __init__(self) -> None:
+        self._by_target: dict[str, deque[tuple[int, int]]] = {}  # position and size
+        self.bytes = 0  # Invariant: their sum
+
+    def add(self, target: str, position: int, item: Rpc | Oversized) -> None:
+        """It was emitted."""
+        size = size_of(item)
+        self._by_target.setdefault(target, deque()).append((position, size))
+        self.bytes += size
+
+    def forget(self, target: str, upto: int) -> None:
+        """All up to this position is logged."""
+        waiting = self._by_target.get(target)
+        while waiting and waiting[0][0] <= upto:
+            self.bytes -= waiting.popleft()[1]
+
+    def targets(self) -> list[str]:
+        """Give those that have some."""
+        return [target for target, waiting in self._by_target.items() if waiting]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the sum is not exact."""
+        assert self.bytes == sum(size for waiting in self._by_target.values() for _, size in waiting)

@@ -1,0 +1,47 @@
+"""What waits is counted to the byte."""
+
+from deathless.foreign.rows import Given, What
+from deathless.foreign.waiting import ITEM_BYTES, ROWS_BYTES_MAX, ROWS_MAX, Rows, Unlogged, size_of
+from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call
+
+CALL = make_call(SELF, 1, Kind.FORK, b"abc")
+LONG = Oversized(destination=SELF, kind=Kind.FORK, method=1, name="", sequence=0, size=1 << 30)
+
+
+def test_rows_are_taken_in_their_order() -> None:
+    """The next one that is wanted is behind all that came, also when none waits."""
+    rows = Rows()
+    assert rows.next == 1
+    rows.add([(2, Given(What.ITEMS, b"two")), (5, Given(What.ITEMS, b"five"))])
+    assert (rows.next, rows.bytes, rows.delivered) == (6, 7, 0)
+    assert rows.take()[0] == 2
+    assert rows.take()[1].items == b"five"
+    assert (rows.next, rows.bytes, rows.delivered) == (6, 0, 5)
+    rows.check_invariants()
+
+
+def test_no_more_rows_are_wanted_when_there_are_many_or_large_ones() -> None:
+    """Each by itself."""
+    many, large = Rows(), Rows()
+    many.add((each, Given(What.ITEMS, b"")) for each in range(1, ROWS_MAX))
+    large.add([(1, Given(What.ITEMS, bytes(ROWS_BYTES_MAX - 1)))])
+    assert [many.is_full, large.is_full] == [False, False]
+    many.add([(ROWS_MAX, Given(What.ITEMS, b""))])
+    large.add([(2, Given(What.ITEMS, b"x"))])
+    assert [many.is_full, large.is_full] == [True, True]
+
+
+def test_what_is_logged_is_not_counted_any_more() -> None:
+    """What was too long counts for little: its arguments are not kept."""
+    waiting = Unlogged()
+    waiting.add("bank", 3, CALL)
+    waiting.add("bank", 4, LONG)
+    waiting.add(SELF, 1, CALL)
+    assert size_of(LONG) == ITEM_BYTES
+    assert waiting.bytes == 2 * size_of(CALL) + ITEM_BYTES
+    waiting.forget("bank", 3)
+    assert (waiting.bytes, waiting.targets()) == (size_of(CALL) + ITEM_BYTES, ["bank", SELF])
+    waiting.forget("bank", 9)
+    waiting.forget("nobody", 9)
+    assert waiting.targets() == [SELF]
+    waiting.check_invariants()
