@@ -16,23 +16,21 @@ Usage: python -m lab.clickhouse [engine]
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final
+
+from lab.server import ServerProcess
 
 PACKAGE: Final = "clickhouse-server"
 PINS: Final = Path(__file__).resolve().parent.parent / "requirements-clickhouse.txt"
@@ -61,8 +59,6 @@ USERS: Final = """
   <quotas><default></default></quotas>
 </yandex>
 """
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Missing(Exception):
@@ -137,7 +133,7 @@ def ensure_engine() -> None:
         new.rename(target)
 
 
-class Server:
+class Server(ServerProcess):
     """One server on a port of its own, with a folder of its own.
 
     Args:
@@ -149,10 +145,8 @@ class Server:
     def __init__(self, *, engine: bool = False) -> None:
         if not (has_engine() if engine else has_server()):
             raise Missing(f"ClickHouse left out: it is not installed ({Path(__file__).name} installs it)")
+        super().__init__("ClickHouse", "deathless-ch-", ready_s=READY_S, poll_s=POLL_S)
         self._engine = engine
-        self._process: subprocess.Popen[bytes] | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="deathless-ch-"))
-        self.log = self.folder / "log.txt"
         with socket.create_server(("127.0.0.1", 0)) as free:  # nobody listened there a moment ago
             self._port = int(free.getsockname()[1])
         data = self.folder / "data"
@@ -160,52 +154,27 @@ class Server:
         (self.folder / "config.xml").write_text(CONFIG.format(port=self._port, data=data), encoding="utf-8")
         (self.folder / "users.xml").write_text(USERS, encoding="utf-8")
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def url(self) -> str:
         """Where it is."""
         return f"http://127.0.0.1:{self._port}/"
 
-    def start(self) -> None:
-        """Start it, and wait until it takes requests. Raises: RuntimeError when it does not."""
-        environment = dict(os.environ)
+    def command(self) -> Sequence[str]:
+        """See ServerProcess."""
         if self._engine:
-            environment["PYTHONPATH"] = f"{engine_folder()}:{Path(__file__).resolve().parent.parent}"
-            command = [sys.executable, "-m", "lab.clickhouse_engine", str(self.folder / "data"), str(self._port)]
-        else:
-            root = server_folder()
-            environment["LD_LIBRARY_PATH"] = ":".join(str(root / each) for each in LIBRARIES)
-            command = [str(root / "usr/sbin/clickhouse-server"), f"--config-file={self.folder / 'config.xml'}"]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self.folder,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it calls the kernel alone
-            )
-        pause = threading.Event()
-        end = time.monotonic() + READY_S
-        while not self._answers():
-            if time.monotonic() > end or self._process.poll() is not None:
-                raise RuntimeError(f"ClickHouse does not start: {self.log.read_text('utf-8', 'replace')[-1000:]}")
-            pause.wait(POLL_S)
+            return [sys.executable, "-m", "lab.clickhouse_engine", str(self.folder / "data"), str(self._port)]
+        return [str(server_folder() / "usr/sbin/clickhouse-server"), f"--config-file={self.folder / 'config.xml'}"]
 
-    def _answers(self) -> bool:
+    def options(self) -> dict[str, Any]:
+        """See ServerProcess."""
+        if self._engine:
+            found = {"PYTHONPATH": f"{engine_folder()}:{Path(__file__).resolve().parent.parent}"}
+        else:
+            found = {"LD_LIBRARY_PATH": ":".join(str(server_folder() / each) for each in LIBRARIES)}
+        return {"env": {**os.environ, **found}}
+
+    def answers(self) -> bool:
+        """See ServerProcess."""
         with contextlib.suppress(OSError, RuntimeError):
             return self.run("SELECT 1") == "1\n"
         return False
@@ -219,40 +188,6 @@ class Server:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             raise RuntimeError(error.read().decode()) from None
-
-    def kill(self) -> None:
-        """End it with kill -9."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        """Stop it where it stands; `thaw` lets it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def revive(self) -> bool:
-        """Start it again if it has ended; True: it had."""
-        assert self._process is not None
-        if self._process.poll() is None:
-            return False
-        self.start()
-        return True
-
-    def close(self) -> None:
-        """End it at once and remove its folder."""
-        if self._process is not None:
-            self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> int:

@@ -16,23 +16,19 @@ Usage: python -m lab.kafka
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from lab import debian
+from lab.server import ServerProcess
 
 from deathless.spark.session import java_version
 
@@ -70,8 +66,6 @@ SETTINGS: Final = {
 """Of a broker that is its own controller, besides its ports and its folder."""
 READY_S: Final = 120.0
 POLL_S: Final = 0.05
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Missing(Exception):
@@ -174,7 +168,7 @@ def _install_package(program: str) -> None:
         raise Missing(f"Kafka left out: it needs Java {JAVA_MIN} and Maven; {why}") from None
 
 
-class Broker:
+class Broker(ServerProcess):
     """One broker, which is its own controller, with a folder and two ports of its own.
 
     Args:
@@ -195,9 +189,7 @@ class Broker:
         if not _jvm and (java_version() < JAVA_MIN or find() is None):
             raise Missing(f"Kafka left out: it is not installed ({Path(__file__).name} installs it)")
         self._jvm = _jvm or (f"-XX:SharedArchiveFile={_archive()}",)
-        self._process: subprocess.Popen[bytes] | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="deathless-kafka-"))
-        self.log = self.folder / "log.txt"
+        super().__init__("Kafka", "deathless-kafka-", ready_s=READY_S, poll_s=POLL_S)
         self._port, controller = _free_ports(2)
         own = {
             "listeners": f"{protocol}://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
@@ -208,20 +200,6 @@ class Broker:
         }
         text = "".join(f"{name}={value}\n" for name, value in {**SETTINGS, **own, **(settings or {})}.items())
         self._properties.write_text(text, encoding="utf-8")
-
-    def __enter__(self) -> Self:
-        try:
-            self._format()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _properties(self) -> Path:
@@ -237,65 +215,23 @@ class Broker:
         """What clients take as `bootstrap.servers`."""
         return f"127.0.0.1:{self._port}"
 
-    def _format(self) -> None:
+    def create(self) -> None:
+        """See ServerProcess: its folder is formatted."""
         cluster = "AAAAAAAAAAAAAAAAAAAAAQ"  # an id like any other
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
         made = subprocess.run([*_java(()), *tool], capture_output=True, text=True, cwd=self.folder, check=False)
         if made.returncode != 0:
             raise RuntimeError(f"formatting a broker's folder failed: {(made.stdout + made.stderr).strip()[-500:]}")
 
-    def start(self) -> None:
-        """Start it, and wait until it takes requests. Raises: RuntimeError when it does not."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*_java(self._jvm), "kafka.Kafka", str(self._properties)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self.folder,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it calls the kernel alone
-            )
-        pause = threading.Event()
-        end = time.monotonic() + READY_S
-        while not self._answers():
-            if time.monotonic() > end or self._process.poll() is not None:
-                said = self.log.read_text("utf-8", "replace")[-1000:]
-                raise RuntimeError(f"Kafka does not start: {said}")
-            pause.wait(POLL_S)
+    def command(self) -> Sequence[str]:
+        """See ServerProcess."""
+        return [*_java(self._jvm), "kafka.Kafka", str(self._properties)]
 
-    def _answers(self) -> bool:
-        """True once it listens, which it does last."""
+    def answers(self) -> bool:
+        """See ServerProcess: it listens last."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
             return True
         return False
-
-    def kill(self) -> None:
-        """End it with kill -9."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """Let it end by itself."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        """Stop it where it stands; `thaw` lets it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        """End it at once and remove its folder."""
-        if self._process is not None:
-            self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _java(more: tuple[str, ...]) -> list[str]:
@@ -309,10 +245,6 @@ def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(each.getsockname()[1]) for each in sockets]
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> int:

@@ -15,28 +15,24 @@ Usage: python -m lab.postgresql
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pwd
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final
 
 from lab import debian
+from lab.server import ServerProcess
 
 PACKAGE: Final = "postgresql"
 USER: Final = "deathless"  # who owns the cluster and all in it
 READY_S: Final = 60.0
 POLL_S: Final = 0.02
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Missing(Exception):
@@ -60,7 +56,7 @@ def install() -> None:
         raise Missing(f"PostgreSQL left out: {why}") from None
 
 
-class Server:
+class Server(ServerProcess):
     """One server, with a folder of its own.
 
     Args:
@@ -73,31 +69,13 @@ class Server:
         binaries = find_binaries()
         if binaries is None:
             raise Missing(f"PostgreSQL left out: no server found (as root: {Path(__file__).name} installs {PACKAGE})")
+        super().__init__("PostgreSQL", "deathless-pg-", ready_s=READY_S, poll_s=POLL_S)
         self._binaries = binaries
         self._settings = settings
         owner = _owner()
         self._uid: int | None = None if owner is None else owner[0]
         self._gid: int | None = None if owner is None else owner[1]
         self._groups: list[int] | None = None if owner is None else []
-        self._process: subprocess.Popen[bytes] | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="deathless-pg-"))  # short: a socket's path has 107 bytes at most
-        self.log = self.folder / "log.txt"
-
-    def __enter__(self) -> Self:
-        try:
-            if self._uid is not None and self._gid is not None:
-                os.chown(self.folder, self._uid, self._gid)
-            self._create()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _data(self) -> Path:
@@ -108,51 +86,32 @@ class Server:
         """Where it is."""
         return f"host={self.folder} user={USER} dbname=postgres"
 
-    @property
-    def pid(self) -> int:
-        """The server's own process; it must be running."""
-        assert self._process is not None
-        return self._process.pid
-
-    def _create(self) -> None:
+    def create(self) -> None:
+        """See ServerProcess: a cluster is initialized."""
+        if self._uid is not None and self._gid is not None:
+            os.chown(self.folder, self._uid, self._gid)
         made = self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", USER, "-E", "UTF8", "--no-sync")
         if made.returncode != 0:
             raise RuntimeError(f"initdb failed: {made.stderr.strip()[-300:]}")
 
-    def start(self) -> None:
-        """Start it, and wait until it takes connections. Raises: RuntimeError when it does not."""
+    def command(self) -> Sequence[str]:
+        """See ServerProcess."""
         settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), **self._settings}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [str(self._binaries / "postgres"), "-D", str(self._data), *options],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self.folder,
-                user=self._uid,
-                group=self._gid,
-                extra_groups=self._groups,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it calls the kernel alone
-            )
-        self.wait_ready()
+        return [str(self._binaries / "postgres"), "-D", str(self._data), *options]
 
-    def wait_ready(self) -> None:
-        """Wait until it takes connections, also after a crash of its own. Raises: RuntimeError when it does not."""
-        pause = threading.Event()
-        end = time.monotonic() + READY_S
-        while self._run("pg_isready", "-q", "-h", str(self.folder)).returncode != 0:
-            if time.monotonic() > end or (self._process is not None and self._process.poll() is not None):
-                said = self.log.read_text("utf-8", "replace")[-500:]
-                raise RuntimeError(f"PostgreSQL does not start: {said}")
-            pause.wait(POLL_S)
+    def options(self) -> dict[str, Any]:
+        """See ServerProcess."""
+        return {"user": self._uid, "group": self._gid, "extra_groups": self._groups}
+
+    def answers(self) -> bool:
+        """See ServerProcess."""
+        return self._run("pg_isready", "-q", "-h", str(self.folder)).returncode == 0
 
     def kill(self) -> None:
         """End the server with kill -9, and all its processes."""
-        assert self._process is not None
-        children = _children(self._process.pid)
-        self._process.kill()
-        self._process.wait()
+        children = _children(self.pid)
+        super().kill()
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -162,31 +121,20 @@ class Server:
 
     def backends(self) -> list[int]:
         """Processes that serve one connection each. The server ends, when the one that recovers it is killed."""
-        assert self._process is not None
-        pid = self._process.pid
+        pid = self.pid
         try:  # the kernel's own list may miss one that starts just now, and asks no other process
             children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         except OSError:
             children = _children(pid)
         return [each for each in children if _title(each).startswith(f"postgres: {USER} ".encode())]
 
-    def revive(self) -> bool:
-        """Start it again if it has ended, as a system's service manager would; True: it had."""
-        assert self._process is not None
-        if self._process.poll() is None:
-            return False
-        self.start()
-        return True
-
     def close(self) -> None:
         """End it at once and remove its folder."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)  # at once, and its shared memory goes with it
+        if self._started is not None:
+            self.process.send_signal(signal.SIGQUIT)  # at once, and its shared memory goes with it
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(READY_S)
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+                self.process.wait(READY_S)
+        super().close()
 
     def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -210,10 +158,6 @@ def _owner() -> tuple[int, int] | None:
             entry = pwd.getpwnam(name)
             return entry.pw_uid, entry.pw_gid
     raise Missing("PostgreSQL left out: it refuses to run as root, and there is no other user")
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _children(pid: int) -> list[int]:
