@@ -42,6 +42,17 @@ class Outgoing(Struct):
     sequence: int  # of the answer; -1: none is wanted
 
 
+class Shown(Struct):
+    """What people are shown of it."""
+
+    begun: bool  # its own first message was logged
+    calls: int  # that were given to it and want an answer, ever
+    waiting: int  # of these so many have none yet
+    strangers: int  # returns that nobody waited for
+    sent: int  # calls to other services, ever
+    unsent: int  # of these so many name no service, and want no answer
+
+
 class Application(Struct):
     """State of the service."""
 
@@ -100,6 +111,12 @@ def _give(held: Application, ctx: Context, item: Rpc) -> None:
         held.early.append(encode_items([item]))
     else:
         raise CallRefused(f"the application has not begun yet, and {EARLY_MAX} calls wait for that")
+
+
+@application.query
+def show(held: Application) -> Shown:
+    """Give what was called, and what became of it."""
+    return Shown(held.begun, held.calls, len(held.waiting), held.strangers, held.sent, held.unsent)
 
 
 # ---- for the application -----------------------------------------------------------------------------------------

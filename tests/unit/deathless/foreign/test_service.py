@@ -100,7 +100,8 @@ def test_caller_gets_what_the_application_returned(kind: Kind, payload: bytes, a
                 asked.result()
         else:
             assert asked.result() == answer
-        assert env.service(application)[""].state.strangers == 1
+        shown = env.service(application)[""].show()
+        assert (shown.begun, shown.calls, shown.waiting, shown.strangers) == (True, 1, 0, 1)
 
 
 def test_call_to_itself_is_what_it_gets_next_with_where_its_lane_is() -> None:
@@ -138,6 +139,19 @@ def test_other_services_are_called_once_and_their_answers_come_back() -> None:
         assert env.service(application)[""].state.outgoing == {}
         env.service(application)[""].relay(1)  # somebody else calls it
         assert env.service(bank)["alice"].state.paid == 5
+
+
+def test_call_to_what_is_no_service_is_counted_or_answered_with_an_error() -> None:
+    """One that wants no answer is counted alone."""
+    with Environment(application) as env:
+        begin(env)
+        forked, called = make_call("No!", 3, Kind.FORK, b""), make_call("No!", 3, Kind.ASYNC, b"", name="", sequence=7)
+        feed(env, lane("No!", 2, forked, called))
+        env.advance(seconds=1)
+        (back,) = items(env)
+        assert (back.kind, back.sequence) == (Kind.EXCEPTION, 7)
+        shown = env.service(application)[""].show()
+        assert (shown.sent, shown.unsent) == (2, 1)
 
 
 def test_impulse_goes_where_it_says() -> None:
