@@ -1,6 +1,6 @@
 """The gate of one source as sockets: it listens while its replica leads, and carries out what `machine` decides.
 
-    clients --TCP, TLS--> Door --bytes--> Gate --packets--> ShardLink --> primaries of all shards
+    clients --TCP, TLS--> ClientProtocol --bytes--> Gate --packets--> ShardLink --> primaries of all shards
 
 It begins when the primary has said which streams the log knows. When its replica leads no more, it listens no more and
 ends all connections in order, so that clients go on to the next address.
@@ -90,7 +90,7 @@ def ways_into(config: ReplicaConfig, source: SourceConfig) -> Callable[[Partitio
     return make
 
 
-class Door(asyncio.Protocol):
+class ClientProtocol(asyncio.Protocol):
     """One connection of a client."""
 
     def __init__(self, work: GateWork) -> None:
@@ -173,7 +173,7 @@ class GateWork:
         self._changed = changed
         self._cookie = b""
         self._server: asyncio.Server | None = None
-        self._doors: dict[int, Door] = {}
+        self._clients: dict[int, ClientProtocol] = {}
         self._paused: set[int] = set()  # connections that are not read
         self._last = 0  # number of a connection that was given last
         self._most = self._options.max_connections
@@ -193,7 +193,7 @@ class GateWork:
     @property
     def connections(self) -> int:
         """How many there are."""
-        return len(self._doors)
+        return len(self._clients)
 
     async def turn(self) -> float:
         """Begin, if that is still to be done; gives for how long there is nothing to do, seconds."""
@@ -245,7 +245,7 @@ class GateWork:
             ]
         where = self._source.listen or self._options.listen
         tls = server_context(config.tls) if self._options.tls else None
-        self._server, self.address = await listen(lambda: Door(self), where, tls)
+        self._server, self.address = await listen(lambda: ClientProtocol(self), where, tls)
         _LOG.info("gate listens", extra={"source": self._source.name, "address": self.address})
         self._changed.set()
 
@@ -280,15 +280,15 @@ class GateWork:
 
     # ---- clients -----------------------------------------------------------------------------------------------
 
-    def came(self, door: Door) -> int:
+    def came(self, client: ClientProtocol) -> int:
         """A client has connected; gives its number, 0: it was not let in."""
         assert self.gate is not None
-        if len(self._doors) >= self._most:
-            door.write(error_frame(ConnectorBusy(f"there are {self._most} connections")))
-            door.end()
+        if len(self._clients) >= self._most:
+            client.write(error_frame(ConnectorBusy(f"there are {self._most} connections")))
+            client.end()
             return 0
         self._last += 1
-        self._doors[self._last] = door
+        self._clients[self._last] = client
         self.gate.connected(self._last, self._cookie, _now())
         self._arm()
         return self._last
@@ -307,22 +307,22 @@ class GateWork:
 
     def lost(self, number: int) -> None:
         """A connection ended."""
-        self._doors.pop(number, None)
+        self._clients.pop(number, None)
         self._paused.discard(number)
         assert self.gate is not None
         self._carry_out(self.gate.lost(number, _now()))
 
     def _pause(self, number: int) -> None:
         """Read a connection if it is to be read."""
-        door = self._doors.get(number)
-        if door is None or self.gate is None:
+        client = self._clients.get(number)
+        if client is None or self.gate is None:
             self._paused.discard(number)
         elif self.gate.wants(number):
             self._paused.discard(number)
-            door.read(go_on=True)
+            client.read(go_on=True)
         else:
             self._paused.add(number)
-            door.read(go_on=False)
+            client.read(go_on=False)
 
     # ---- shards ------------------------------------------------------------------------------------------------
 
@@ -344,8 +344,8 @@ class GateWork:
         for effect in effects:
             match effect:
                 case Write(conn=number, data=data):
-                    if (door := self._doors.get(number)) is not None:
-                        door.write(data)
+                    if (client := self._clients.get(number)) is not None:
+                        client.write(data)
                 case SendShard(shard=shard, packets=packets):
                     self._links[shard].send(b"".join(packets))
                 case HangUp(conn=number, code=code, text=text):
@@ -353,8 +353,8 @@ class GateWork:
                     if code:
                         told = {"source": self._source.name, "code": code, "why": text}
                         _LOG.warning("a client's connection was ended", extra=told)
-                    if (door := self._doors.pop(number, None)) is not None:
-                        door.end()
+                    if (client := self._clients.pop(number, None)) is not None:
+                        client.end()
         for number in list(self._paused):
             self._pause(number)
         self._arm()

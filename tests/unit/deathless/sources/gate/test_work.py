@@ -185,8 +185,8 @@ def test_a_client_that_never_reads_is_not_read_either(tmp_path: Path) -> None:
                     with contextlib.suppress(BlockingIOError):
                         client.send(notify)  # what is cut is a frame behind which nothing is read
                     await asyncio.sleep(0)
-                assert made._doors[1]._transport is not None
-                assert made._doors[1]._transport.get_write_buffer_size() < 1 << 22
+                assert made._clients[1]._transport is not None
+                assert made._clients[1]._transport.get_write_buffer_size() < 1 << 22
 
     play(story)
 
