@@ -95,6 +95,7 @@ def test_each_row_is_read_once_and_in_order_whatever_is_killed_or_frozen(tmp_pat
                 send_signal(pid, signal.SIGCONT)
             flights.wait_more(20)
         reader = TopicReader(Path(directory) / FOLDER / "departures")
+        wait_for(reader.sources, "the first rows", replicas.describe)
         count = len(flights.acknowledged)
         wait_for(lambda: reader.bounds().next > count, f"{count} rows", replicas.describe)
         rows = [row for batch in reader.read(1, count + 1) for row in batch.to_pylist()]

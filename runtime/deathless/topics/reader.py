@@ -283,7 +283,8 @@ class TopicReader:
 
     def _indexed(self) -> SourceIndex:
         if self._index is None:
-            self._index = SourceIndex(self._opened(), self.source().folder)
+            source = self.source()  # first: a topic nobody wrote yet has no folder, and that is said as no rows
+            self._index = SourceIndex(self._opened(), source.folder)
         return self._index
 
     def _listed(self) -> SourceIndex:
