@@ -33,6 +33,7 @@ import msgspec
 
 from deathless.base.config import BindingConfig, ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
+from deathless.base.foreign.binding import message_bytes
 from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
 from deathless.foreign.checkpointing import Checkpointing
@@ -66,7 +67,6 @@ from deathless.sources.link import Packets as Arrived
 from deathless.sources.link import ShardLink
 
 _LOG: Final = logging.getLogger("deathless.application")
-MESSAGE_BYTES_MAX: Final = 640 << 10  # of an application; its row of a stream has a third more
 LOOK_S: Final = 0.2  # between two looks for a checkpoint
 READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
 READ_MAX_S: Final = 0.05  # and while none do
@@ -112,7 +112,7 @@ class Run:
 
     def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing, starts: Starts) -> None:
         owned = Owned(standing.service_id, standing.incarnation)
-        bounds = Bounds(message_bytes_max=MESSAGE_BYTES_MAX)
+        bounds = Bounds(message_bytes_max=message_bytes(config.make_limits()))
         self.machine = ApplicationMachine(
             name=binding.instance,
             committer=int(owned.service_id[:8], 16) >> 1,
@@ -159,6 +159,10 @@ class Run:
 
     def carry_out(self, effects: list[on.Effect]) -> None:
         """See shell.foreign.application.Owner."""
+        for each in effects:
+            if isinstance(each, on.OutputRefused):
+                told = {"target": each.target, "position": each.position, "why": each.reason}
+                _LOG.warning("a message of the application was refused", extra=told)
         self._do(self.coordinator.took(effects, time.monotonic()))
 
     def application_connected(self) -> None:
@@ -317,7 +321,7 @@ def _settings(config: ReplicaConfig, binding: BindingConfig) -> ApplicationSetti
         replica=config.replica,
         folder=binding.folder,
         environment=binding.environment,
-        message_bytes_max=MESSAGE_BYTES_MAX,
+        message_bytes_max=message_bytes(config.make_limits()),
         patience=Patience(
             connect_s=binding.connect_s,
             load_s=binding.load_s,
