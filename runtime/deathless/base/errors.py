@@ -25,7 +25,8 @@
     |  |  StreamFenced, InputRefused, StreamNotStopped, InputUnreadable, SourceKeyChanged, SparkMissing,
     |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
-    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown
+    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown,
+    |  |  OriginalArgumentRefused, InstanceNotRegistered, InstanceThere
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -46,7 +47,10 @@ from deathless.base.error_tree.foreign import (
     ApplicationNotStarted,
     ApplicationStalled,
     ApplicationStateMissing,
+    InstanceNotRegistered,
+    InstanceThere,
     LaneUnknown,
+    OriginalArgumentRefused,
 )
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
 from deathless.base.error_tree.pipelines import SparkMissing
@@ -103,8 +107,11 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "Fenced",
     "InputRefused",
     "InputUnreadable",
+    "InstanceNotRegistered",
+    "InstanceThere",
     "Invalid",
     "LaneUnknown",
+    "OriginalArgumentRefused",
     "RetryLater",
     "SinkColumnsChanged",
     "SinkEngineUnfit",
