@@ -184,6 +184,7 @@ STEADY: Final = {
         "READ_MIN_S",
         "STATUS_S",
     ),
+    "runtime/deathless/foreign/replay.py": ("READ_S",),
     "runtime/deathless/sources/adopting.py": ("PATIENCE_S",),
     "runtime/deathless/sources/files.py": ("LOOK_S",),
     "runtime/deathless/sources/host.py": ("KEEP_S", "PARTITIONS_S", "POLL_S", "STATUS_S", "TAKEN_IN_S"),
