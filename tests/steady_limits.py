@@ -176,6 +176,7 @@ STEADY: Final = {
     "runtime/deathless/sinks/host.py": ("LOOK_S", "STATUS_S", "KEEP_S"),
     "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
     "runtime/deathless/foreign/host.py": ("LOOK_S", "READ_MAX_S", "READ_MIN_S", "STATUS_S"),
+    "runtime/deathless/foreign/replay.py": ("READ_S",),
     "runtime/deathless/foreign/starts.py": ("AGAIN_MAX_S", "AGAIN_MIN_S", "CALM_S"),
     "runtime/deathless/sources/adopting.py": ("PATIENCE_S",),
     "runtime/deathless/sources/files.py": ("LOOK_S",),
