@@ -50,15 +50,15 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.feed import Feed
+from deathless.foreign.settings import settings_of
 from deathless.foreign.starts import Starts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
 from deathless.protocols.ambrosia.machine import ApplicationMachine
-from deathless.protocols.ambrosia.patience import Patience
 from deathless.protocols.ambrosia.states import State
 from deathless.shell.disk.filesystem import RealFileSystem
-from deathless.shell.foreign.application import Application, ApplicationSettings, Death
+from deathless.shell.foreign.application import Application, Death
 from deathless.shell.link.application_status import ApplicationStatus, write_status
 from deathless.shell.link.side_process import keep_beside, led_epoch, run_beside
 from deathless.shell.link.standing import Standing
@@ -132,7 +132,7 @@ class Run:
         self._found: Found | None = None  # the checkpoint that it goes on from
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: ShardLink | None = None
-        self._application = Application(_settings(config, binding), self.machine, self)
+        self._application = Application(settings_of(binding, config.make_limits(), config.replica), self.machine, self)
         self._checkpointing = Checkpointing(
             Checkpoints(RealFileSystem(Path(config.directory)), config.owner),
             self._feed,
@@ -311,26 +311,6 @@ class Run:
                 self._wake.set()
             pause_s = READ_MIN_S if rows else min(pause_s * 1.5, READ_MAX_S)
             await asyncio.sleep(pause_s)
-
-
-def _settings(config: ReplicaConfig, binding: BindingConfig) -> ApplicationSettings:
-    """Say how an application is started."""
-    return ApplicationSettings(
-        command=binding.command,
-        instance=binding.instance,
-        replica=config.replica,
-        folder=binding.folder,
-        environment=binding.environment,
-        receive_port=binding.receive_port,
-        send_port=binding.send_port,
-        message_bytes_max=message_bytes(config.make_limits()),
-        patience=Patience(
-            connect_s=binding.connect_s,
-            load_s=binding.load_s,
-            snapshot_s=binding.snapshot_s,
-            handler_s=binding.handler_s,
-        ),
-    )
 
 
 class Standings:

@@ -73,7 +73,7 @@ def _carry_out(home: Path, verb: str, found: Mapping[str, str]) -> str:
     if verb == "DebugInstance":
         raise OriginalArgumentRefused(
             "DebugInstance: a log is not replayed for a program that somebody else starts",
-            remedy="run `deathless ambrosia check` with the program",
+            remedy="run `deathless ambrosia replay` with the program behind it",
         )
     required(found, INSTANCE, RECEIVE, SEND)
     registration = registration_from(home, found)
