@@ -31,9 +31,9 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.backoff import next_pause
 from deathless.base.config import BindingConfig, ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
+from deathless.base.foreign.binding import message_bytes
 from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
 from deathless.foreign.checkpointing import Checkpointing
@@ -51,7 +51,8 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.feed import Feed
-from deathless.foreign.settings import MESSAGE_BYTES_MAX, settings_of
+from deathless.foreign.settings import settings_of
+from deathless.foreign.starts import Starts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
@@ -70,11 +71,9 @@ _LOG: Final = logging.getLogger("deathless.application")
 LOOK_S: Final = 0.2  # between two looks for a checkpoint
 READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
 READ_MAX_S: Final = 0.05  # and while none do
-AGAIN_MIN_S: Final = 0.1
-AGAIN_MAX_S: Final = 10.0
-CALM_S: Final = 60.0  # an application that lived for so long begins with short pauses again
 UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has not read: then it gets no more
 STATUS_S: Final = 1.0
+SERVING: Final = frozenset({State.FOLLOWING, State.LEADING})
 
 
 class InOrder:
@@ -109,11 +108,12 @@ class Run:
         config: of the replica.
         binding: of the application.
         standing: how the replica stands now.
+        starts: is told when it serves.
     """
 
-    def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing) -> None:
+    def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing, starts: Starts) -> None:
         owned = Owned(standing.service_id, standing.incarnation)
-        bounds = Bounds(message_bytes_max=MESSAGE_BYTES_MAX)
+        bounds = Bounds(message_bytes_max=message_bytes(config.make_limits()))
         self.machine = ApplicationMachine(
             name=binding.instance,
             committer=int(owned.service_id[:8], 16) >> 1,
@@ -125,6 +125,7 @@ class Run:
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
         self._config = config
+        self._starts = starts
         self._in_order = InOrder(self._act)
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
@@ -132,7 +133,7 @@ class Run:
         self._found: Found | None = None  # the checkpoint that it goes on from
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: ShardLink | None = None
-        self._application = Application(settings_of(binding, config.replica), self.machine, self)
+        self._application = Application(settings_of(binding, config.make_limits(), config.replica), self.machine, self)
         self._checkpointing = Checkpointing(
             Checkpoints(RealFileSystem(Path(config.directory)), config.owner),
             self._feed,
@@ -159,6 +160,10 @@ class Run:
 
     def carry_out(self, effects: list[on.Effect]) -> None:
         """See shell.foreign.application.Owner."""
+        for each in effects:
+            if isinstance(each, on.OutputRefused):
+                told = {"target": each.target, "position": each.position, "why": each.reason}
+                _LOG.warning("a message of the application was refused", extra=told)
         self._do(self.coordinator.took(effects, time.monotonic()))
 
     def application_connected(self) -> None:
@@ -194,6 +199,8 @@ class Run:
             while not self._ended.is_set() and self._follow(now_stands()):
                 standing.clear()
                 await self._wait(standing)
+                if self.machine.state in SERVING:
+                    self._starts.serves(time.monotonic())
                 self._do(self.coordinator.due(time.monotonic()))
                 if self.coordinator.is_fenced:
                     raise StreamFenced("another replica's application leads")
@@ -338,8 +345,7 @@ class ApplicationProcess:
         self._binding = binding
         self._standings = Standings()
         self._error: DeathlessError | None = None
-        self._pause_s = 0.0
-        self._starts = 0
+        self._starts = Starts()
 
     async def start(self) -> None:
         """Nothing listens here."""
@@ -361,25 +367,24 @@ class ApplicationProcess:
                     await self._standings.changed.wait()
                     continue
                 await self._run_once(last)
-                await asyncio.sleep(self._pause_s)
+                await asyncio.sleep(self._starts.pause_s)
         finally:
             status.cancel()
 
     async def _run_once(self, standing: Standing) -> None:
         """Run the application once, to its end."""
-        self.running = Run(self._config, self._binding, standing)
-        self._starts += 1
-        began = time.monotonic()
+        self.running = Run(self._config, self._binding, standing, self._starts)
+        self._starts.began()
         try:
             await self.running.run(self._standings.changed, self._standings)
         except (DeathlessError, OSError) as error:
             told = error if isinstance(error, DeathlessError) else StorageFailed(str(error))
             self._error = told
             _LOG.error("the application ended", extra={"code": told.code, "why": str(told)})
-            calm = time.monotonic() - began > CALM_S
-            self._pause_s = next_pause(0.0 if calm else self._pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
+            self._starts.ended(time.monotonic(), failed=True)
         else:
-            self._error, self._pause_s = None, 0.0
+            self._error = None
+            self._starts.ended(time.monotonic(), failed=False)
         finally:
             self.running = None
 
@@ -390,7 +395,7 @@ class ApplicationProcess:
         told = running.status() if running is not None else ended
         return msgspec.structs.replace(
             told,
-            starts=self._starts,
+            starts=self._starts.count,
             code=error.code if error is not None else "",
             problem=str(error) if error is not None else told.problem,
             at_us=time.time_ns() // 1000,

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from deathless.foreign.checkpoints import Head, decode_lanes
-from deathless.foreign.rows import Given, What, decode_items
+from deathless.foreign.rows import Given, What, decode_given, decode_items
 from deathless.foreign.waiting import ITEM_BYTES
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.items import bytes_of
@@ -110,7 +110,7 @@ class Rerun:
                     on.DeliverInitial(lsn=position, data=row.items),
                 ]
                 continue
-            rpcs += decode_items(row.items)
+            rpcs += decode_given(row.items)
             size += len(row.items) + ITEM_BYTES
             if row.upto:
                 known = Logged(Expectation(row.upto, row.chain, lsn=position), b"" if row.target else row.items)

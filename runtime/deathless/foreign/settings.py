@@ -5,22 +5,21 @@ Does not: start anything. Imports base, and the settings of the shell's applicat
 
 from __future__ import annotations
 
-from typing import Final
-
 from deathless.base.config import BindingConfig
+from deathless.base.foreign.binding import message_bytes
+from deathless.base.limits import Limits
 from deathless.protocols.ambrosia.patience import Patience
 from deathless.shell.foreign.application import ApplicationSettings
 
-MESSAGE_BYTES_MAX: Final = 640 << 10  # of an application; its row of a stream has a third more
-
 
 def settings_of(
-    binding: BindingConfig, replica: str, *, purpose: str = "serve", command: tuple[str, ...] = ()
+    binding: BindingConfig, limits: Limits, replica: str, *, purpose: str = "serve", command: tuple[str, ...] = ()
 ) -> ApplicationSettings:
     """Say how it is started.
 
     Args:
         binding: of the service.
+        limits: of the service.
         replica: that it belongs to.
         purpose: what it is started for: serve, replay or rehearsal.
         command: in the place of the binding's; empty: that.
@@ -32,7 +31,7 @@ def settings_of(
         purpose=purpose,
         folder=binding.folder,
         environment=binding.environment,
-        message_bytes_max=MESSAGE_BYTES_MAX,
+        message_bytes_max=message_bytes(limits),
         patience=Patience(
             connect_s=binding.connect_s,
             load_s=binding.load_s,

@@ -52,14 +52,15 @@ def upgrade(former: str, dry_run: bool, manifest: str, directory: str, as_json: 
         raise InvalidArgument(
             f"the code of service {config.service} is no program", remedy="see `deathless upgrade` for its own code"
         )
+    limits = config.make_limits()
     try:
         named = tuple(shlex.split(former))
     except ValueError as error:
         raise InvalidArgument(f"--former {former}: {error}", remedy="quote it as for a shell") from None
     order = UpgradeOrder(
         directory=config.directory,
-        former=settings_of(ran, config.replica, purpose="replay", command=named),
-        next=settings_of(binding, config.replica, purpose="upgrade", command=command),
+        former=settings_of(ran, limits, config.replica, purpose="replay", command=named),
+        next=settings_of(binding, limits, config.replica, purpose="upgrade", command=command),
         dry=dry_run,
     )
     report = asyncio.run(run(order, progress()))

@@ -198,7 +198,7 @@ def replay(
     purpose = "rehearsal" if upgrade or command else "replay"
     order = ReplayOrder(
         directory=config.directory,
-        settings=settings_of(binding, config.replica, purpose=purpose, command=command),
+        settings=settings_of(binding, config.make_limits(), config.replica, purpose=purpose, command=command),
         start=None if newest or oldest else int(start),
         oldest=oldest,
         end=end,

@@ -13,6 +13,7 @@ from tests.unit.deathless.foreign.recorded import checkpoint, publish
 
 from deathless.base.config import BindingConfig
 from deathless.base.errors import ApplicationEnded, ApplicationNotStarted, ApplicationStateMissing, InvalidArgument
+from deathless.base.limits import Limits
 from deathless.foreign.replay import ReplayOrder, ReplayReport, replay
 from deathless.foreign.rows import Given, What, encode_items
 from deathless.foreign.settings import settings_of
@@ -48,7 +49,7 @@ def order(directory: Path, *command: str, **more: object) -> ReplayOrder:
     binding = BindingConfig(
         command=command or (sys.executable, str(COUNTER)), instance="c", environment={"PYTHONPATH": path}
     )
-    return ReplayOrder(directory=str(directory), settings=settings_of(binding, "r0"), **more)  # type: ignore[arg-type]
+    return ReplayOrder(directory=str(directory), settings=settings_of(binding, Limits(), "r0"), **more)  # type: ignore[arg-type]
 
 
 def run(wanted: ReplayOrder) -> ReplayReport:

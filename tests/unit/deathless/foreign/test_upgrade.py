@@ -13,6 +13,7 @@ from tests.unit.deathless.foreign.recorded import checkpoint, publish
 
 from deathless.base.config import BindingConfig
 from deathless.base.errors import ApplicationEnded, ProgramClaimed, ProgramNotRepeated
+from deathless.base.limits import Limits
 from deathless.foreign.checkpoints import Checkpoints, Found, Writing, decode_lanes
 from deathless.foreign.claim import claim
 from deathless.foreign.rows import Given, What, encode_items
@@ -60,8 +61,8 @@ def run(directory: Path, former: dict[str, str], later: dict[str, str], *, dry: 
     binding = BindingConfig(command=("none",), instance="c", environment={"PYTHONPATH": path})
     order = UpgradeOrder(
         directory=str(directory),
-        former=settings_of(binding, "r0", command=program(directory, "former.py", former)),
-        next=settings_of(binding, "r0", command=program(directory, "next.py", later)),
+        former=settings_of(binding, Limits(), "r0", command=program(directory, "former.py", former)),
+        next=settings_of(binding, Limits(), "r0", command=program(directory, "next.py", later)),
         dry=dry,
     )
     return asyncio.run(upgrade(order, lambda _: None))
