@@ -183,10 +183,8 @@ class Rerun:
         got = [item for position, item in lane.kept_from(first) if position <= last]
         fewer = lane.emitted < last
         items = decode_items(logged.items) if logged.items else ()
-        expected: tuple[Rpc, ...] = ()
-        if (
-            len(items) == last - lane.floor
-        ):  # one that was too long is not among them: then their positions are not known
+        expected: tuple[Rpc | Oversized, ...] = ()
+        if len(items) == last - lane.floor:
             pairs = zip(items, got, strict=False)
             equal = sum(1 for _ in takewhile(lambda pair: bytes_of(pair[0]) == bytes_of(pair[1]), pairs))
             if equal < len(items):
