@@ -263,6 +263,7 @@ STEADY: Final = {
     "operator/deathless_operator/drill/guardian.py": ("UNDO_PAUSE_S", "END_S"),
     "operator/deathless_operator/drill/judge.py": ("STALL_S",),
     "operator/deathless_operator/drill/processes.py": ("FREEZE_PAUSE_S",),
+    "operator/deathless_operator/cluster/prometheus.py": ("REQUEST_TIMEOUT_S",),
     "operator/deathless_operator/drill/readiness.py": ("REQUEST_TIMEOUT_S",),
     "operator/deathless_operator/drill/runner.py": ("RETRY_PAUSE_S", "TICK_S", "WARM_DEADLINE_S", "FINISH_S"),
     "operator/deathless_operator/handlers/health.py": ("STUCK_S",),
