@@ -26,7 +26,7 @@
     |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
     |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown,
-    |  |  OriginalArgumentRefused, InstanceNotRegistered, InstanceThere
+    |  |  OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramClaimed, ProgramNotRepeated
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -51,6 +51,8 @@ from deathless.base.error_tree.foreign import (
     InstanceThere,
     LaneUnknown,
     OriginalArgumentRefused,
+    ProgramClaimed,
+    ProgramNotRepeated,
 )
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
 from deathless.base.error_tree.pipelines import SparkMissing
@@ -112,6 +114,8 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "Invalid",
     "LaneUnknown",
     "OriginalArgumentRefused",
+    "ProgramClaimed",
+    "ProgramNotRepeated",
     "RetryLater",
     "SinkColumnsChanged",
     "SinkEngineUnfit",

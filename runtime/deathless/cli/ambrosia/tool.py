@@ -117,7 +117,7 @@ def registration_from(home: Path, found: Mapping[str, str]) -> Registration:
     upgrade = number(found, "upgradeVersion", least=0, most=VERSION_MAX)
     if upgrade is not None and upgrade != version:
         raise OriginalArgumentRefused(
-            f"--upgradeVersion={upgrade}: a program's log is not upgraded to another version yet",
+            f"--upgradeVersion={upgrade}: the launchers upgrade no program to another version",
             remedy="leave it out, or give the same number as --currentVersion",
         )
     trigger = number(found, "logTriggerSize", least=-MB_MAX, most=MB_MAX)
