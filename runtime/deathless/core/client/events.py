@@ -8,8 +8,9 @@ came. Guarantees: frozen records. Does not: decide anything. Imports base only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, NewType, TypeVar
+
+import msgspec
 
 from deathless.base.errors import CallRefused, DeathlessError, HandlerFailed, Internal, RetryLater
 
@@ -19,46 +20,40 @@ LinkId = NewType("LinkId", int)
 """One attempt to connect, and the connection it becomes; never given twice by one machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressesFound:
+class AddressesFound(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of the replicas, `host:port`, at the start and in answer to Resolve; empty: none known yet."""
 
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkOpened:
+class LinkOpened(msgspec.Struct, frozen=True, kw_only=True):
     """The connection stands (TLS too); nothing was sent on it."""
 
     link: LinkId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BytesReceived:
+class BytesReceived(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes came in on a link."""
 
     link: LinkId
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkLost:
+class LinkLost(msgspec.Struct, frozen=True, kw_only=True):
     """Dialing failed or the connection ended."""
 
     link: LinkId
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallsSubmitted(Generic[W]):
+class CallsSubmitted(msgspec.Struct, Generic[W], frozen=True, kw_only=True):
     """Calls to make, in order; message i is waited for by waiter i."""
 
     messages: Sequence[bytes]
     waiters: Sequence[W]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueriesSubmitted(Generic[W]):
+class QueriesSubmitted(msgspec.Struct, Generic[W], frozen=True, kw_only=True):
     """Queries to ask; with `stale` any replica may answer from what it has applied."""
 
     messages: Sequence[bytes]
@@ -66,54 +61,46 @@ class QueriesSubmitted(Generic[W]):
     stale: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsWanted(Generic[W]):
+class ResultsWanted(msgspec.Struct, Generic[W], frozen=True, kw_only=True):
     """Results to wait for, of calls that were answered ACCEPTED; that of invocation i is for waiter i."""
 
     invocations: Sequence[int]
     waiters: Sequence[W]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimerFired:
+class TimerFired(msgspec.Struct, frozen=True, kw_only=True):
     """The deadline the machine named is reached; one that comes early does nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseRequested:
+class CloseRequested(msgspec.Struct, frozen=True, kw_only=True):
     """The client ends: say what was acknowledged, then hang up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolve:
+class Resolve(msgspec.Struct, frozen=True, kw_only=True):
     """Find out the replicas' addresses (again). Answered by AddressesFound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dial:
+class Dial(msgspec.Struct, frozen=True, kw_only=True):
     """Connect. Answered by LinkOpened or LinkLost."""
 
     link: LinkId
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class Send(msgspec.Struct, frozen=True, kw_only=True):
     """Send bytes on a link; lost when it is gone."""
 
     link: LinkId
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HangUp:
+class HangUp(msgspec.Struct, frozen=True, kw_only=True):
     """End a link, or the attempt to open it, after what was sent. A later LinkLost for it is ignored."""
 
     link: LinkId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteCalls(Generic[W]):
+class CompleteCalls(msgspec.Struct, Generic[W], frozen=True, kw_only=True):
     """Replies (or query answers, or results) are here, reply i for waiter i: u8 status and body, see the wire.
 
     A reply of status ACCEPTED says that the result is still to come: who wants it asks by ResultsWanted.
@@ -123,8 +110,7 @@ class CompleteCalls(Generic[W]):
     replies: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailCalls(Generic[W]):
+class FailCalls(msgspec.Struct, Generic[W], frozen=True, kw_only=True):
     """These will get no reply from us; what is known is in the code."""
 
     waiters: Sequence[W]
@@ -132,8 +118,7 @@ class FailCalls(Generic[W]):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TellRefusal(Generic[W]):
+class TellRefusal(msgspec.Struct, Generic[W], frozen=True, kw_only=True):
     """The service admits nothing now (429, 507); the calls stay and are sent again after `retry_after_s`."""
 
     waiters: Sequence[W]
