@@ -29,6 +29,7 @@ STEADY: Final = {
         "HANDOVER_WAIT_MAX_S",
     ),
     "runtime/deathless/cli/output.py": ("QUIET_S",),
+    "runtime/deathless/cli/ambrosia/coordinator.py": ("LOOK_S", "STOP_S"),
     "runtime/deathless/cli/demo/demo.py": ("START_S", "WHOLE_S", "ANSWERS_S", "COUNT_S"),
     "runtime/deathless/cli/demo/faults.py": ("FREEZE_S", "SETTLE_S"),
     "runtime/deathless/cli/demo/load.py": ("PAUSE_S",),

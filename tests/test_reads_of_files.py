@@ -22,6 +22,7 @@ ITS_OWN = "it stands in a folder that this process has made for itself, below th
 PART = "opened to read so many bytes, or line by line"
 
 REVIEWED: Final = {
+    "runtime/deathless/cli/ambrosia/launchers.py": (1, PART),
     "runtime/deathless/cli/look/explain.py": (2, "pages of this package, or of the sources that run"),
     "runtime/deathless/cli/look/log_file.py": (1, NAMED),
     "runtime/deathless/cli/change/calls.py": (1, NAMED),

@@ -156,6 +156,8 @@ ELSEWHERE: dict[str, str] = {
     "execution/author/signature.py::check_state": COPY,
     "execution/turn/topic.py::<module>": CHECKED,
     "execution/turn/turn.py::Asked.run": COPY,
+    "cli/ambrosia/registrations.py::all_registrations": READ,
+    "cli/ambrosia/registrations.py::registration_of": READ,
     "shell/foreign/check/plan.py::read_calls": READ,
     "shell/worker/activities.py::_Worker.data_received": "of a packet whose length it looks at first",
     "shell/worker/activity_process.py::_reply_of": COPY,

@@ -94,8 +94,10 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class BindingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An application in another language, which is the code of its service."""
 
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # empty: somebody else starts it, and it connects the two ports that are named here
     instance: str  # what it calls itself
+    receive_port: int = 0  # that it connects to send; 0: any, which it is told
+    send_port: int = 0  # that it connects to receive; likewise
     environment: dict[str, str] = {}
     folder: str = "."  # that it runs in
     compare: str = "Bytes"  # Bytes | Shape

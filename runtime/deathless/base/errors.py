@@ -26,7 +26,7 @@
     |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
     |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown,
-    |  |  ProgramClaimed, ProgramNotRepeated
+    |  |  OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramClaimed, ProgramNotRepeated
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -47,7 +47,10 @@ from deathless.base.error_tree.foreign import (
     ApplicationNotStarted,
     ApplicationStalled,
     ApplicationStateMissing,
+    InstanceNotRegistered,
+    InstanceThere,
     LaneUnknown,
+    OriginalArgumentRefused,
     ProgramClaimed,
     ProgramNotRepeated,
 )
@@ -64,7 +67,7 @@ from deathless.base.error_tree.sinks import (
     SinkTaken,
     SinkTipMismatch,
 )
-from deathless.base.error_tree.storage import StorageFailed, StorageReadOnly, StorageSlow, StorageUnfit
+from deathless.base.error_tree.storage import StorageFailed, StorageReadOnly, StorageSlow, StorageUnfit, VolumeTooSmall
 from deathless.base.error_tree.streams import (
     ConnectorBusy,
     ConnectorContended,
@@ -106,8 +109,11 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "Fenced",
     "InputRefused",
     "InputUnreadable",
+    "InstanceNotRegistered",
+    "InstanceThere",
     "Invalid",
     "LaneUnknown",
+    "OriginalArgumentRefused",
     "ProgramClaimed",
     "ProgramNotRepeated",
     "RetryLater",
@@ -140,6 +146,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "TopicRowsDropped",
     "TopicRowsMissing",
     "TopicSourceDiffers",
+    "VolumeTooSmall",
 ]
 
 
@@ -399,14 +406,6 @@ class PermissionRefused(Invalid):
 
     code = "DL3012"
     exit_code = 77
-
-
-class VolumeTooSmall(Invalid):
-    """The log's volume is smaller than the minimum on which a full log can free space; nothing was written to it."""
-
-    code = "DL3050"
-    exit_code = 78
-    remedy = "give the log a larger volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"
 
 
 class NoCommonVersion(Invalid):

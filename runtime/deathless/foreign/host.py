@@ -10,9 +10,9 @@ The one beside the primary sends what its application emits. Two that both think
 which each stream has one owner.
 
 Guarantees: holds no truth and may be killed or frozen at any time; an application that ends begins again from the
-newest checkpoint, after a pause that doubles up to AGAIN_MAX_S; its error is logged once and told in the status. Does
-not: decide anything about rows, lanes and checkpoints (`coordinator` does). Imports the shell, sources' link and this
-package.
+newest checkpoint, after a pause that doubles up to AGAIN_MAX_S; its error is logged once and told in the status. One
+that somebody else starts (no command) is run once, and its end told. Does not: decide anything about rows, lanes and
+checkpoints (`coordinator` does). Imports the shell, sources' link and this package.
 """
 
 from __future__ import annotations
@@ -367,6 +367,8 @@ class ApplicationProcess:
                     await self._standings.changed.wait()
                     continue
                 await self._run_once(last)
+                if not self._binding.command:  # whoever started it is told, and starts both
+                    await asyncio.Event().wait()
                 await asyncio.sleep(self._starts.pause_s)
         finally:
             status.cancel()

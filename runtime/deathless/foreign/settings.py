@@ -31,6 +31,8 @@ def settings_of(
         purpose=purpose,
         folder=binding.folder,
         environment=binding.environment,
+        receive_port=0 if command else binding.receive_port,
+        send_port=0 if command else binding.send_port,
         message_bytes_max=message_bytes(limits),
         patience=Patience(
             connect_s=binding.connect_s,

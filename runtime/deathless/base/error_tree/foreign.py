@@ -40,6 +40,30 @@ class ApplicationEnded(Invalid):
     remedy = "read what it printed; it starts again from its last checkpoint and the log"
 
 
+class OriginalArgumentRefused(Invalid):
+    """An argument of AMBROSIA's tools asks for what there is not here."""
+
+    code = "DL3105"
+    remedy = "leave it out"
+
+
+class InstanceNotRegistered(Invalid):
+    """A coordinator was started for an instance, or a replica of one, that was not registered."""
+
+    code = "DL3106"
+    exit_code = 78
+    remedy = (
+        "run `Ambrosia RegisterInstance`, from the same folder of launchers, and `Ambrosia AddReplica` for a replica"
+    )
+
+
+class InstanceThere(Invalid):
+    """An instance is to be created, and there is a log of it; or it is to be recovered, and there is none."""
+
+    code = "DL3107"
+    remedy = "register it with -cs=A, which recovers what is there and else creates it"
+
+
 class ProgramNotRepeated(Invalid):
     """The former program does not emit again what the log has of it, so its state for another one is not known."""
 

@@ -37,3 +37,11 @@ class StorageUnfit(Invalid):
     remedy = (
         "put the log on a suitable file system: a local disk, or NFS 4, CephFS or a cloud's file store (ReadWriteMany)"
     )
+
+
+class VolumeTooSmall(Invalid):
+    """The log's volume is smaller than the minimum on which a full log can free space; nothing was written to it."""
+
+    code = "DL3050"
+    exit_code = 78
+    remedy = "give the log a larger volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"

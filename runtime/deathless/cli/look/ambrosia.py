@@ -1,6 +1,7 @@
 """`deathless ambrosia ...`: programs in any language that speak the AMBROSIA client protocol.
 
 check     does a program do what the protocol wants of it?
+install   launchers with the names and arguments of AMBROSIA's own tools
 replay    does a program emit again what a service's log has of it, or would another one?
 status    how those of a service are
 upgrade   another program in the place of the one that a stopped service ran (`change.program`)
@@ -57,6 +58,28 @@ def status(manifest: str, directory: str, as_json: bool) -> int:
                 for each in found
             ],
         )  # fmt: skip
+    return 0
+
+
+@ambrosia.command()
+@click.argument("folder", type=click.Path(file_okay=False))
+def install(folder: str) -> int:
+    """Write the launchers `Ambrosia` and `ImmortalCoordinator` into FOLDER.
+
+    They take the arguments of AMBROSIA's own tools, so that a program and its scripts start unchanged, without an
+    account in a cloud: its log is one of ours. What is registered is kept in FOLDER, too.
+
+    \b
+    deathless ambrosia install bin
+    bin/Ambrosia RegisterInstance -i=counter -rp=1000 -sp=1001 -l=logs/
+    bin/ImmortalCoordinator -i=counter -p=1500
+    """
+    from pathlib import Path
+
+    from deathless.cli.ambrosia.launchers import install as write
+
+    for path in write(Path(folder)):
+        print(path)
     return 0
 
 

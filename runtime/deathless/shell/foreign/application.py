@@ -69,7 +69,8 @@ class ApplicationSettings:
     """How an application is started.
 
     Attributes:
-        command: a program and its arguments; {receivePort}, {sendPort} and {replica} in it are replaced.
+        command: a program and its arguments; {receivePort}, {sendPort} and {replica} in it are replaced. Empty: no
+            process is started, and one that somebody else starts connects the ports; its connections are its life.
         instance: name of the service, as the application knows it.
         replica: that it belongs to.
         purpose: what it is started for: serve, check, replay, rehearsal.
@@ -166,7 +167,7 @@ class Application:
 
     @property
     def pid(self) -> int:
-        """Process id; 0: it was not started."""
+        """Process id; 0: it was not started, or not by us."""
         return self._child.pid
 
     @property
@@ -198,7 +199,9 @@ class Application:
                 "DEATHLESS_REPLICA": settings.replica,
                 "DEATHLESS_SEND_PORT": str(ports["sendPort"]),
             }
-            self._child.start(command, environment_of({**settings.environment, **told}, os.environ), settings.folder)
+            if command:
+                environment = environment_of({**settings.environment, **told}, os.environ)
+                self._child.start(command, environment, settings.folder)
         except BaseException:
             self._close()
             raise
@@ -433,6 +436,6 @@ def _why(cause: Cause, code: int | None, lines: tuple[str, ...]) -> DeathlessErr
     if cause is Cause.EXITED and code == NOT_FOUND:
         return ApplicationNotStarted(f"exit code {code}{printed}")
     how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-    if cause is Cause.DISCONNECTED and code == -signal.SIGKILL:  # ours, or one that came before the end was seen
+    if cause is Cause.DISCONNECTED and code in {None, -signal.SIGKILL}:  # it is not ours, or killed by us or before
         return ApplicationEnded(f"a connection of it ended{printed}")
     return ApplicationEnded(f"{Cause.EXITED.value} ({how}){printed}")

@@ -37,7 +37,16 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_status(directory: str, status: ApplicationStatus) -> None:
     """Put a status in the place of the one before. Raises: OSError."""
-    write_record(Path(directory) / "application" / f"{_PREFIX}{status.replica}.json", status)
+    write_record(_path(directory, status.replica), status)
+
+
+def forget_status(directory: str, replica: str) -> None:
+    """Take back what was said last beside a replica, if anything was. Raises: OSError."""
+    _path(directory, replica).unlink(missing_ok=True)
+
+
+def _path(directory: str, replica: str) -> Path:
+    return Path(directory) / "application" / f"{_PREFIX}{replica}.json"
 
 
 def read_statuses(directory: str) -> list[ApplicationStatus]:

@@ -80,6 +80,17 @@ def test_a_program_is_not_checked_with_calls_that_it_may_not_know(
     assert not plans
 
 
+def test_launchers_are_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "bin"
+    assert main(["ambrosia", "install", str(folder)]) == 0
+    told = capsys.readouterr().out.split()
+    assert told == [str(folder / "Ambrosia"), str(folder / "ImmortalCoordinator")]
+    assert all(Path(path).stat().st_mode & 0o111 for path in told)
+    (folder / "Ambrosia").write_text("#!/bin/sh\n")
+    assert main(["ambrosia", "install", str(folder)]) != 0
+    assert "no launcher of ours" in capsys.readouterr().err
+
+
 SERVICE = """\
 apiVersion: deathless.dev/v1alpha1
 kind: DeathlessService

@@ -228,3 +228,21 @@ async def test_connections_that_are_closed_leave_the_process_its_own_end() -> No
         application.disconnect()
         death = await owner.dead()
     assert (death.cause, death.exit_code, death.last_lines) == (Cause.EXITED, 0, ("over",))
+
+
+@pytest.mark.asyncio
+async def test_a_program_that_somebody_else_starts_lives_as_long_as_its_connections() -> None:
+    async with started("", command=()) as (application, machine, owner):
+        receive, send = application.ports
+        _, outgoing = await asyncio.open_connection("127.0.0.1", receive)
+        incoming, kept = await asyncio.open_connection("127.0.0.1", send)
+        await owner.until(lambda: owner.connected)
+        assert (application.pid, machine.state) == (0, State.WAITING)
+        application.order(on.Begin())
+        assert len(await incoming.readexactly(26)) == 26
+        outgoing.close()
+        death = await owner.dead()
+        assert await incoming.read() == b""
+        kept.close()
+    assert (death.cause, death.exit_code) == (Cause.DISCONNECTED, None)
+    assert isinstance(death.error, ApplicationEnded)

@@ -1,0 +1,74 @@
+"""`Ambrosia`: what it registers, what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deathless.cli.ambrosia.registrations import Replica, registration_of
+from deathless.cli.ambrosia.tool import main
+
+REGISTER = ("RegisterInstance", "-i=counter", "-rp=1000", "-sp=1001", "-l=/logs")
+
+
+def test_instance_is_registered_and_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(tmp_path, [*REGISTER, "-cs=n", "-ps", "-lts=5", "-cv=3", "-uv=3"]) == 0
+    told = capsys.readouterr().out
+    assert told == "The instance counter is registered.\n"
+    found = registration_of(tmp_path, "counter")
+    assert (found.log, found.create_service, found.pause_at_start) == ("/logs", "N", True)
+    assert (found.log_trigger_mb, found.version) == (5, 3)
+    assert found.replicas == {0: Replica(receive_port=1000, send_port=1001)}
+
+
+def test_log_is_beside_the_launchers_where_none_is_named(tmp_path: Path) -> None:
+    assert main(tmp_path, REGISTER[:-1]) == 0
+    assert registration_of(tmp_path, "counter").log == str(tmp_path / "AmbrosiaLogs")
+
+
+def test_replica_is_added_and_shares_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    added = ("addreplica", "-r=1", "-i=counter", "-rp=2000", "-sp=2001")
+    assert main(tmp_path, added) == 1
+    assert "DL3106" in capsys.readouterr().err
+    assert main(tmp_path, REGISTER) == 0
+    assert main(tmp_path, [*added, "-l=/logs"]) == 0
+    assert registration_of(tmp_path, "counter").replicas[1] == Replica(receive_port=2000, send_port=2001)
+    assert main(tmp_path, [*added, "-l=/elsewhere"]) == 1
+    assert "--log" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["-npl"], ["-cv=1", "-uv=2"], ["-uv=1"]])
+def test_what_can_not_be_honoured_is_refused_and_nothing_is_written(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tmp_path, [*REGISTER, *more]) == 1
+    assert "DL3105" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_debugging_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(tmp_path, ["DebugInstance", "-i=counter", "-rp=1", "-sp=2", "-c=1"]) == 1
+    assert "DebugInstance" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["-q"], ["-rp=0"], ["-sp=x"], ["-cs=B"], ["-i=No!"], ["-cv=-1"], ["-lts=much"]])
+def test_arguments_that_are_wrong_give_the_reason_and_the_help(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tmp_path, [*REGISTER, *more]) == 1
+    assert capsys.readouterr().out.startswith("Invalid arguments: ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 1), (["Help"], 0), (["-h"], 0), (["Frobnicate"], 1)])
+def test_verbs_are_shown_where_none_is_given(
+    tmp_path: Path, words: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tmp_path, words) == code
+    assert "RegisterInstance" in capsys.readouterr().out
+
+
+def test_help_of_a_verb_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(tmp_path, ["AddReplica", "--help"]) == 0
+    assert "--replicaNum" in capsys.readouterr().out
