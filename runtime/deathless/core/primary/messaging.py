@@ -26,6 +26,7 @@ import msgspec
 
 from deathless.base.errors import (
     DeathlessError,
+    InputNotKept,
     InvocationUnknown,
     NotParked,
     NotPrimary,
@@ -42,9 +43,11 @@ from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
 from deathless.codec.peer_messages import (
     DISCARD,
+    DROP_INPUT,
     REDELIVER,
     RETRY,
     RETRY_INPUT,
+    RUN_INPUT,
     SETTLE,
     SKIP_INPUT,
     ActivityStart,
@@ -158,7 +161,7 @@ class Messaging:
         self._admission = admission
         self._deaths = deaths
         self._killers: list[int] = []  # invocations to be set aside before time goes on (I11)
-        self._retrying: set[int] = set()  # lsns of parked messages whose RETRY is on its way
+        self._retrying: set[int] = set()  # lsns of parked messages and refused inputs whose order is on its way
         self._ended: list[ActivityEnded] = []  # while a switchover was under way that may be called off
 
     def begin(self, now: float, elapsed_us: int) -> list[Effect]:
@@ -314,7 +317,7 @@ class Messaging:
 
             self.records.add(encode(Kind.ADOPT, args=encode_body(record)), adopted)
             return self.outreach.adopt_ordered(target)
-        if record.command == RETRY:
+        if record.command in (RETRY, RUN_INPUT, DROP_INPUT):
             return self._retry(event, record)
         error: type[DeathlessError] | None
         if record.command == SETTLE:
@@ -330,15 +333,18 @@ class Messaging:
         return []
 
     def _retry(self, event: OrderReceived, order: Order) -> list[Effect]:
-        """Log an order to run a parked message; it is answered with what became of it. One at a time for each."""
+        """Log an order about a parked message or a refused input; it is answered with what became of it.
+
+        One at a time for each.
+        """
         parked = order.invocation
         if parked in self._retrying:
-            return [_told(event, NotParked)]
+            return [_told(event, NotParked if order.command == RETRY else InputNotKept)]
         self._retrying.add(parked)
 
         def executed() -> Sequence[Effect]:
             self._retrying.discard(parked)
-            return [_retried(event, self._tables.retried(parked))]
+            return [_retried(event, order, self._tables.retried(parked))]
 
         self.records.add(encode(Kind.ORDER, args=encode_body(order)), executed)
         return []
@@ -392,13 +398,17 @@ def _told(event: OrderReceived, error: type[DeathlessError] | None) -> Send:
     return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
 
 
-def _retried(event: OrderReceived, retried: Retried) -> Send:
-    """The answer to a RETRY: the new invocation, or why there is none."""
+def _retried(event: OrderReceived, order: Order, retried: Retried) -> Send:
+    """The answer to a RETRY: the new invocation, or why there is none; to a RUN_INPUT also a refusal."""
     if retried.invocation:
         code, result = "", msgspec.json.encode({"done": True, "invocation": retried.invocation})
     else:
         told = decode_struct(ReplyError, retried.reason[1:])
-        code, result = told.code, msgspec.json.encode({"error": told.text})
+        if order.command == RUN_INPUT and told.code != InputNotKept.code:
+            why = f"{told.type}: {told.text}"
+            code, result = "", msgspec.json.encode({"done": False, "code": told.code, "why": why})
+        else:
+            code, result = told.code, msgspec.json.encode({"error": told.text})
     return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
 
 

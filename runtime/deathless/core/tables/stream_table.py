@@ -14,9 +14,12 @@ A run follows when it begins at the next expected seq, or when everything up to 
 predecessor was taken in, and nothing behind that. So a run that was logged behind one that was refused changes nothing,
 whoever logged it: its source sends it again.
 
+A refused input that is kept with its message can be run again (ORDER run-input), outside of the order of its stream:
+it leaves the list in the frame of its effect, or stays with the reason of the last refusal.
+
 Guarantees: equal calls give equal tables and snapshots; a next expected seq never goes back; a session belongs to one
-stream, ever. Refused inputs that are kept are never dropped: where they have no room the stream stops (I10). Does not:
-run handlers, know connections or terms (core.primary.inputs). Imports codec and base.
+stream, ever. Refused inputs that are kept are never dropped but by an order: where they have no room the stream stops
+(I10). Does not: run handlers, know connections or terms (core.primary.inputs). Imports codec and base.
 """
 
 from __future__ import annotations
@@ -193,6 +196,21 @@ class StreamTable:
             stream.next_seq = skipped + 1
             stream.ended = False
         self._list(record)
+
+    def listed(self, lsn: int) -> RefusedRecord | None:
+        """Give the refused input that is listed with this lsn; None: there is none. Streams stand at others."""
+        return next((each for each in self._refused if each.lsn == lsn), None)
+
+    def take_off(self, record: RefusedRecord) -> None:
+        """A refused input has had its effect, or an operator needs it no more: it is listed no longer."""
+        self._refused.remove(record)
+        self._bytes -= _weight(record)
+
+    def refused_again(self, record: RefusedRecord, now: RefusedRecord) -> None:
+        """A refused input was run again and refused again: it stays where it is listed, with the newer reason."""
+        later = msgspec.structs.replace(record, at_us=now.at_us, code=now.code, why=now.why[:WHY_CHARS_MAX])
+        self._refused[self._refused.index(record)] = later
+        self._bytes += _weight(later) - _weight(record)
 
     def _list(self, record: RefusedRecord) -> bool:
         """List a refused input, the oldest of those of which nothing is kept making room. False: there is none."""
