@@ -387,9 +387,9 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
     elif arguments["command"] == RETRY:
         numbered = {"parked": int(arguments["invocation"]), "invocation": found["invocation"]}
     elif arguments["command"] in (RUN_INPUT, DROP_INPUT):
-        told: dict[str, object] = {"lsn": int(arguments["invocation"]), "done": page.done}
-        again = not found.get("done", True)
-        return told | ({"done": "refused again", "code": found["code"], "why": found["why"]} if again else {})
+        numbered = {"lsn": int(arguments["invocation"])}
+        if not found.get("done", True):
+            return {**numbered, "done": "refused again", "code": found["code"], "why": found["why"]}
     elif arguments["command"] == SETTLE:
         numbered["operation"] = int(arguments["operation"])
     elif arguments["command"] == RETRY_INPUT:
