@@ -17,10 +17,11 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotStopped
+from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotForgotten, StreamNotStopped
 from deathless.base.listings import sinks as sinks_listing
 from deathless.base.listings import sources as listing
 from deathless.base.listings.texts import show_time
+from deathless.base.source_kinds import SOURCE_KINDS
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, fitted
 from deathless_operator.cli.plugin_operators import Pages, about, opened
@@ -380,6 +381,59 @@ async def _chosen(
         for each in listing.chosen(told, stream, lsns):
             yield each
         first, more = max((each.lsn for each in told.refused), default=0) + 1, told.more
+
+
+@sources.command("forget")
+@service_argument
+@source_argument
+@stream_option
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@shard_option
+@common
+@json_option
+@answer_option
+def forget(
+    service: str,
+    source: str,
+    stream: int | None,
+    yes: bool,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Forget how far streams were taken in whose source is gone for good; SOURCE need not be in the manifest any more.
+
+    A stream that somebody has, or of which something is under way or kept, is not forgotten.
+    """
+
+    async def work(cluster: Cluster) -> list[listing.StreamOfShard]:
+        spec = (await cluster.service(service)).spec
+        if spec is not None and any(e.name == source and not SOURCE_KINDS[e.kind].gate for e in spec.sources):
+            raise StreamNotForgotten(f"source {source} stands in the manifest, and is read")
+        async with opened(cluster, service, timeout) as pages:
+            asked = [(at, told) async for at, told in _asked(pages, source, shard)]
+            chosen = [(at, each) for at, told in asked for each in told.streams if stream in (None, each.stream)]
+            if not chosen:
+                raise StreamNotForgotten(f"no stream of a source {source!r} is known")
+            if not (yes or as_json):
+                view.console().print("\n".join(listing.meaning(source, [each for _, each in chosen])), markup=False)
+                if not click.confirm("Forget?", default=False):
+                    raise InvalidArgument("nothing was forgotten", remedy="add --yes")
+            for at, each in chosen:
+                session = f"{at}-{each.session}" if pages.shards > 1 else str(each.session)
+                await pages.ask(f"streams/{session}/forget", {})
+            return [each for _, each in chosen]
+
+    done: list[listing.StreamOfShard] = on_cluster(namespace, kubeconfig, work)
+    if as_json:
+        rows = [{"shard": each.shard, "stream": each.stream, "takenIn": each.taken_in} for each in done]
+        view.emit({"source": source, "forgotten": rows})
+        return 0
+    for each in done:
+        view.console().print(listing.forgotten(source, each), markup=False)
+    return 0
 
 
 def _go_on(

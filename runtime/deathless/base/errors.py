@@ -22,7 +22,8 @@
     |  |  TopicNotReadable, TopicSourceDiffers,
     |  |  SinkRowRefused, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
     |  |  SinkEngineUnfit, SinkServerChanged, SinkJournalUnsound,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, InputNotKept, InputUnreadable, SourceKeyChanged, SparkMissing,
+    |  |  StreamFenced, InputRefused, StreamNotStopped, StreamNotForgotten, InputNotKept, InputUnreadable,
+    |  |  SourceKeyChanged, SparkMissing,
     |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
     |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown
@@ -77,6 +78,7 @@ from deathless.base.error_tree.streams import (
     SourceTopicReplaced,
     SourceUnavailable,
     StreamFenced,
+    StreamNotForgotten,
     StreamNotStopped,
 )
 from deathless.base.error_tree.topics import (
@@ -129,6 +131,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "StorageSlow",
     "StorageUnfit",
     "StreamFenced",
+    "StreamNotForgotten",
     "StreamNotStopped",
     "TopicAnswerTorn",
     "TopicGap",

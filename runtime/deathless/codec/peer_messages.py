@@ -173,6 +173,7 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     REDELIVER, DISCARD: not an invocation, but the message of this id that a driver gave up. RETRY_INPUT, SKIP_INPUT:
     not an invocation, but the stream of this session; `operation` is the seq of the input at which it stands.
     RUN_INPUT, DROP_INPUT: not an invocation, but the refused input that is listed with lsn `invocation`.
+    FORGET_STREAM: not an invocation, but the stream of this session.
     """
 
     command: str
@@ -204,6 +205,9 @@ RUN_INPUT: Final = "run-input"
 
 DROP_INPUT: Final = "drop-input"
 """The command of an ORDER that takes a refused input off the list."""
+
+FORGET_STREAM: Final = "forget-stream"
+"""The command of an ORDER by which nothing is known of a stream any more; `invocation` is its session."""
 
 
 class ActivityStart(msgspec.Struct, array_like=True, frozen=True):

@@ -40,6 +40,14 @@ class InputNotKept(Invalid):
     remedy = "`deathless sources refused` shows which rows are kept, and under which lsn"
 
 
+class StreamNotForgotten(Invalid):
+    """The stream can't be forgotten now: somebody owns it, what it brought is under way or kept, or it is not known."""
+
+    code = "DL3077"
+    http_status = 409
+    remedy = "take the source out of the manifest, or end its client; replay or discard the rows that are kept of it"
+
+
 class SourceUnavailable(RetryLater):
     """A source can't be read now; nothing is lost, its process tries again."""
 

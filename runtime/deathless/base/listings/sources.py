@@ -22,7 +22,7 @@ REFUSED_COLUMNS: Final = ("shard", "lsn", "stream", "row", "stands", "refused at
 PROBLEM_MAX: Final = 100  # characters in a table
 WHY_MAX: Final = 80
 RETRY, SKIP = "retry-input", "skip-input"  # orders; `codec.peer_messages` has the same
-RUN, DROP = "run-input", "drop-input"  # likewise
+RUN, DROP, FORGET = "run-input", "drop-input", "forget-stream"  # likewise
 
 
 class Refused(msgspec.Struct, rename="camel"):
@@ -143,6 +143,20 @@ def replayed(name: str, done: Replayed) -> str:
 def discarded(name: str, count: int) -> str:
     """Say that refused rows are listed no more."""
     return f"source {name}: {count} discarded"
+
+
+def meaning(name: str, streams: Iterable[StreamOfShard]) -> list[str]:
+    """Say what it would mean that streams are forgotten."""
+    return [
+        f"source {name}, stream {each.stream}, shard {each.shard}: it is not known any more that rows up to "
+        f"{each.taken_in} were taken in; opened again, it begins at its first row, and they are taken in once more"
+        for each in streams
+    ]
+
+
+def forgotten(name: str, each: StreamOfShard) -> str:
+    """Say that a stream is forgotten."""
+    return f"source {name}, stream {each.stream}, shard {each.shard}: forgotten"
 
 
 def gone_on(name: str, each: Refused, order: str) -> str:

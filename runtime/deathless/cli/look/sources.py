@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotStopped
+from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotForgotten, StreamNotStopped
 from deathless.base.listings import sources as listing
 from deathless.base.listings.texts import show_time
+from deathless.base.source_kinds import SOURCE_KINDS
 from deathless.cli.options import ListedGroup, json_option, service_options, target
 from deathless.cli.output import print_json, print_table
 
@@ -220,6 +221,43 @@ def discard(name: str, lsns: tuple[int, ...], manifest: str, directory: str, as_
         print_json({"source": name, "discarded": count})
     else:
         print(listing.discarded(name, count))
+    return 0
+
+
+@sources.command("forget")
+@click.argument("name", metavar="SOURCE")
+@stream_option
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@service_options
+@json_option
+def forget(name: str, stream: int | None, yes: bool, manifest: str, directory: str, as_json: bool) -> int:
+    """Forget how far streams were taken in whose source is gone for good; SOURCE need not be in the manifest any more.
+
+    A stream that somebody has, or of which something is under way or kept, is not forgotten.
+
+    \b
+    deathless sources forget flights
+    deathless sources forget flights --stream 3
+    """
+    found = target(manifest, directory, every=True)
+    if any(each.name == name and not SOURCE_KINDS[each.kind].gate for each in found.config.sources):
+        raise StreamNotForgotten(f"source {name} stands in the manifest, and is read")
+    chosen = [
+        (part, each) for part, told in _asked(found, name) for each in told.streams if stream in (None, each.stream)
+    ]
+    if not chosen:
+        raise StreamNotForgotten(f"no stream of a source {name!r} is known")
+    if not (yes or as_json):
+        print("\n".join(listing.meaning(name, [each for _, each in chosen])))
+        if not click.confirm("Forget?", default=False):
+            raise InvalidArgument("nothing was forgotten", remedy="add --yes")
+    for part, each in chosen:
+        _order(part, listing.FORGET, each.session)
+        if not as_json:
+            print(listing.forgotten(name, each))
+    if as_json:
+        rows = [{"shard": each.shard, "stream": each.stream, "takenIn": each.taken_in} for _, each in chosen]
+        print_json({"source": name, "forgotten": rows})
     return 0
 
 

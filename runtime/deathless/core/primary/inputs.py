@@ -39,6 +39,7 @@ from deathless.base.errors import (
     InvalidArgument,
     NotPrimary,
     OutOfSpace,
+    Overloaded,
     StreamFenced,
     TooLarge,
 )
@@ -108,6 +109,8 @@ class Inputs:
         self._newcomers: dict[StreamKey, Newcomer] = {}  # the newest of each; not the owner
         self._logging: dict[StreamKey, int] = {}  # how many STREAM records of each are not confirmed
         self._admitted: dict[int, Admitted] = {}  # by session
+        self._forgetting: dict[int, StreamKey] = {}  # by session: an order to forget them is on its way to the log
+        self._unused = safeguards.forget_unused
         self._term = 0  # that was given last
 
     # ---- owners ------------------------------------------------------------------------------------------------
@@ -116,6 +119,8 @@ class Inputs:
         """Somebody wants to own a stream."""
         key, stream = hello.key, self._streams.find(hello.key)
         refusal = self._streams.refusal(key, len(self._logging))
+        if key in self._forgetting.values():
+            refusal = Overloaded(f"stream {key} is being forgotten")
         if refusal is None and hello.resume and self._is_fenced(key, stream, hello.nonce):
             refusal = StreamFenced(f"stream {key} was taken by another owner")
         if refusal is not None:
@@ -176,6 +181,24 @@ class Inputs:
         ended = admitted.ended if admitted is not None else stream.ended
         welcome = StreamWelcome(*key, nonce, stream.session, self._term, next_seq, ended, stream.note)
         return [Send(conn, struct_packet(Type.STREAM_WELCOME, welcome))]
+
+    def forget(self, session: int) -> str:
+        """Let nobody open a stream until an order to forget it is confirmed (`forgotten`).
+
+        Returns: why it can't be forgotten; empty: it can be, as far as we know.
+        """
+        stream = self._streams.get(session)
+        key = stream.key if stream is not None else None
+        if key is None or not self._unused:
+            return ""  # the shard says so
+        if key in self._owners or key in self._newcomers or key in self._logging or session in self._admitted:
+            return f"somebody owns stream {key}"
+        self._forgetting[session] = key
+        return ""
+
+    def forgotten(self, session: int) -> None:
+        """An order to forget a stream is confirmed, whatever came of it: the stream may be opened."""
+        self._forgetting.pop(session, None)
 
     def leaving(self, conn: Conn, hello: StreamHello) -> list[Effect]:
         """We let go: a source looks for whoever comes."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
@@ -33,6 +33,7 @@ from deathless.base.errors import (
     NotUndelivered,
     NotUnsettled,
     Overloaded,
+    StreamNotForgotten,
     StreamNotStopped,
 )
 from deathless.base.ids import SYSTEM_SESSION
@@ -44,6 +45,7 @@ from deathless.codec.messages import Kind, encode, encode_parked
 from deathless.codec.peer_messages import (
     DISCARD,
     DROP_INPUT,
+    FORGET_STREAM,
     REDELIVER,
     RETRY,
     RETRY_INPUT,
@@ -86,6 +88,7 @@ from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.own_work import OwnWork
 from deathless.core.tables.peer_table import PeerTable
 from deathless.core.tables.results import Results
+from deathless.core.tables.stream_table import not_forgotten
 from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 
@@ -96,6 +99,15 @@ def _nothing_pending() -> Sequence[ActivityStart]:
 
 def _holds_nothing(_invocation: int) -> bool:
     return False
+
+
+_ANSWERS: Final[dict[str, type[DeathlessError]]] = {
+    RETRY: NotParked,
+    RUN_INPUT: InputNotKept,
+    DROP_INPUT: InputNotKept,
+    FORGET_STREAM: StreamNotForgotten,
+}
+"""Orders that are answered with what became of them: how one is refused while another one is on its way."""
 
 
 def _nothing_retried(_parked: int) -> Retried:
@@ -317,7 +329,7 @@ class Messaging:
 
             self.records.add(encode(Kind.ADOPT, args=encode_body(record)), adopted)
             return self.outreach.adopt_ordered(target)
-        if record.command in (RETRY, RUN_INPUT, DROP_INPUT):
+        if record.command in _ANSWERS:
             return self._retry(event, record)
         error: type[DeathlessError] | None
         if record.command == SETTLE:
@@ -333,17 +345,20 @@ class Messaging:
         return []
 
     def _retry(self, event: OrderReceived, order: Order) -> list[Effect]:
-        """Log an order about a parked message or a refused input; it is answered with what became of it.
+        """Log an order about a parked message, a refused input or a stream; it is answered with what became of it.
 
         One at a time for each.
         """
         parked = order.invocation
         if parked in self._retrying:
-            return [_told(event, NotParked if order.command == RETRY else InputNotKept)]
+            return [_told(event, _ANSWERS[order.command])]
+        if order.command == FORGET_STREAM and (why := self.inputs.forget(parked)):
+            return [_retried(event, order, not_forgotten(why))]
         self._retrying.add(parked)
 
         def executed() -> Sequence[Effect]:
             self._retrying.discard(parked)
+            self.inputs.forgotten(parked)
             return [_retried(event, order, self._tables.retried(parked))]
 
         self.records.add(encode(Kind.ORDER, args=encode_body(order)), executed)

@@ -4,6 +4,7 @@ One table per shard, a function of the log's prefix. A stream is numbered input 
 its own beside those of clients and peers (core.tables.sessions), because its seqs are ids that its source gave: they
 ascend, and may have gaps.
 
+    unknown <------------------------ ORDER forget-stream, of a stream that nobody owns
     unknown --STREAM--> next 1 --run that follows--> next = its last seq + 1       the end of before is forgotten
                           |-----end that follows---> next as before, ended
                           |-----any other run------> as before: it is not taken
@@ -29,10 +30,12 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, Overloaded
+from deathless.base.errors import DeathlessError, Overloaded, StreamNotForgotten
 from deathless.codec.frames import Run
+from deathless.codec.peer_messages import Retried
 from deathless.codec.snapshot import RefusedRecord, StreamRecord
 from deathless.codec.streams.records import END_SEQ, OnRefusal, StreamKey, StreamOpened
+from deathless.codec.wire import error_reply
 
 STREAMS_MAX: Final = 10_000  # of a shard
 REFUSED_MAX: Final = 10_000  # refused inputs that are listed, of all streams
@@ -212,6 +215,17 @@ class StreamTable:
         self._refused[self._refused.index(record)] = later
         self._bytes += _weight(later) - _weight(record)
 
+    def keeps(self, stream: Stream) -> bool:
+        """Are inputs of this stream kept, that can be run again?"""
+        return any(each.session == stream.session and each.message for each in self._refused)
+
+    def forget(self, stream: Stream) -> None:
+        """Nothing is known of a stream any more: opened again it begins anew, as another one."""
+        assert not self.keeps(stream)
+        del self._by_key[stream.key], self._by_session[stream.session]
+        for record in [each for each in self._refused if each.session == stream.session]:
+            self.take_off(record)
+
     def _list(self, record: RefusedRecord) -> bool:
         """List a refused input, the oldest of those of which nothing is kept making room. False: there is none."""
         size = _weight(record)
@@ -280,6 +294,11 @@ def gap_before(run: Run) -> Run | None:
     if run.acked + 1 < run.first_seq < END_SEQ:
         return Run(run.session, run.first_seq, run.acked, 0)
     return None
+
+
+def not_forgotten(why: str) -> Retried:
+    """Say why a stream is not forgotten."""
+    return Retried(0, error_reply(StreamNotForgotten.code, StreamNotForgotten.__name__, why))
 
 
 def _weight(record: RefusedRecord) -> int:

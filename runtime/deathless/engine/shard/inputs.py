@@ -24,11 +24,11 @@ from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.times import Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind
-from deathless.codec.peer_messages import RETRY_INPUT, RUN_INPUT, Order, Retried, Target
+from deathless.codec.peer_messages import FORGET_STREAM, RETRY_INPUT, RUN_INPUT, Order, Retried, Target
 from deathless.codec.snapshot import ParkedRecord, RefusedRecord
 from deathless.codec.streams.records import END_SEQ, InputResult, StreamKey, StreamOpened, note_of
 from deathless.codec.wire import ReplyError, decode_struct, error_reply
-from deathless.core.tables.stream_table import Stream, StreamTable
+from deathless.core.tables.stream_table import Stream, StreamTable, not_forgotten
 from deathless.engine.ports import Executor
 
 NOT_TAKEN: Final = zlib.crc32(b"not taken")
@@ -96,13 +96,15 @@ class Inputs:
         """Run a refused input again, or take it off the list; once in all: what had its effect is not listed.
 
         Args:
-            order: RUN_INPUT or DROP_INPUT.
+            order: RUN_INPUT or DROP_INPUT; or FORGET_STREAM, which is about a stream.
             lsn: of the order, and so of what it runs.
             now_us: logical time, microseconds.
             once: False, for tests alone: it stays listed.
 
         Returns: the lsn of what was run, or was taken off; or why nothing was.
         """
+        if order.command == FORGET_STREAM:
+            return self._forget(order.invocation)
         record = self._streams.listed(order.invocation)
         stream = self._streams.get(record.session) if record is not None else None
         if record is None or stream is None:
@@ -121,6 +123,19 @@ class Inputs:
         if once:
             self._streams.take_off(record)
         return Retried(lsn)
+
+    def _forget(self, session: int) -> Retried:
+        """Forget a stream, unless what it brought is under way or kept: of that, nobody could be told any more."""
+        stream = self._streams.get(session)
+        if stream is None:
+            return not_forgotten(f"session {session} is no stream's")
+        if self._streams.keeps(stream):
+            return not_forgotten(f"of stream {stream.key} refused inputs are kept")
+        origin = f"{stream.key.target.service}/{stream.key.target.shard}"
+        if any(each.origin == origin for each in self._executor.invocations()):
+            return not_forgotten(f"inputs of stream {stream.key} were taken in and are under way")
+        self._streams.forget(stream)
+        return Retried(session)
 
     def refused(self, lsn: int, target: Target, reply: bytes) -> None:
         """A handler refused the input at `lsn`; if it is not the one that runs, it had waited."""

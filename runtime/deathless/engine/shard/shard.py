@@ -29,6 +29,7 @@ from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
 from deathless.codec.peer_messages import (
     DROP_INPUT,
+    FORGET_STREAM,
     RETRY,
     RUN_INPUT,
     ActivityStart,
@@ -59,7 +60,7 @@ PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 PARKED_BYTES_MAX = 256 << 20  # the same, bytes
 NAMED_MAX = 8  # messages that a divergence names
 RETRIED_MAX = 1024  # orders to run one again whose end is remembered, until it is told
-_ANSWERED = (RETRY, RUN_INPUT, DROP_INPUT)  # orders that are answered with what became of them
+_ANSWERED = (RETRY, RUN_INPUT, DROP_INPUT, FORGET_STREAM)  # orders that are answered with what became of them
 
 
 @dataclass(slots=True)
@@ -370,7 +371,7 @@ class Shard:
         return wrote
 
     def _see_to(self, order: Order, lsn: int) -> bytes:
-        """Run a refused input of a stream again, or take it off the list, once in all."""
+        """Run a refused input of a stream again, or take it off the list, once in all; or forget a stream."""
         once = self._safeguards.run_input_once
         told = self._messaging.inputs.see_to(order, lsn, self.place.time_us, once=once)
         self._tell(order.invocation, told)

@@ -64,6 +64,7 @@ from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, sh
 from deathless.codec.peer_messages import (
     DISCARD,
     DROP_INPUT,
+    FORGET_STREAM,
     NAME_MAX,
     REDELIVER,
     RETRY,
@@ -165,6 +166,9 @@ def find_page(parts: Sequence[bytes], shards: int) -> Page | None:
         case [b"streams", raw, b"retry"]:
             shard, number = _id(raw, shards)
             return Page("order", {"command": RETRY_INPUT, "invocation": number}, "tried again", shard=shard)
+        case [b"streams", raw, b"forget"]:
+            shard, number = _id(raw, shards)
+            return Page("order", {"command": FORGET_STREAM, "invocation": number}, "forgotten", shard=shard)
         case [b"streams", raw, seq, b"skip"]:
             shard, number = _id(raw, shards)
             named = {"invocation": number, "operation": _seq(seq)}
@@ -392,7 +396,7 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
             return {**numbered, "done": "refused again", "code": found["code"], "why": found["why"]}
     elif arguments["command"] == SETTLE:
         numbered["operation"] = int(arguments["operation"])
-    elif arguments["command"] == RETRY_INPUT:
+    elif arguments["command"] in (RETRY_INPUT, FORGET_STREAM):
         numbered = {"session": int(arguments["invocation"])}
     elif arguments["command"] == SKIP_INPUT:
         numbered = {"session": int(arguments["invocation"]), "seq": int(arguments["operation"])}

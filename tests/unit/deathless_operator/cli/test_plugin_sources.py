@@ -139,6 +139,30 @@ def test_rows_that_are_kept_are_run_again_or_discarded(
     assert "DL3076" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("shards", "session"), [(1, "8"), (2, "1-8")])
+def test_streams_whose_source_is_gone_are_forgotten(
+    site: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shards: int, session: str
+) -> None:
+    site.put("airports", sources=[SOURCE], shards=shards)
+    stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    last = f"shard={shards - 1}" if shards > 1 else ""
+    site.answer = lambda method, path, _body: (
+        {"done": "forgotten"} if method == "POST" else {**streams(), "streams": [stream] if last in path else []}
+    )
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert plugin.main(["sources", "forget", "airports", "gone"]) == 64
+    assert "rows up to 41 were taken in" in capsys.readouterr().out.replace("\n", " ")
+    out = run(capsys, "sources", "forget", "airports", "gone", "--yes")
+    assert out == f"source gone, stream 3, shard {shards - 1}: forgotten\n"
+    told = json.loads(run(capsys, "sources", "forget", "airports", "gone", "--json", "--stream", "3"))
+    assert told["forgotten"] == [{"shard": shards - 1, "stream": 3, "takenIn": 41}]
+    assert [path for method, path, _ in site.seen if method == "POST"] == 2 * [f"/airports/-/streams/{session}/forget"]
+    assert plugin.main(["sources", "forget", "airports", "gone", "--stream", "4", "--yes"]) == 64
+    assert "DL3077" in capsys.readouterr().err
+    assert plugin.main(["sources", "forget", "airports", "flights", "--yes"]) == 64
+    assert "stands in the manifest" in capsys.readouterr().err
+
+
 def test_nothing_is_ordered_where_no_stream_stands_or_there_is_no_such_source(
     site: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:

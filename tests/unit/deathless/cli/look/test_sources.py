@@ -50,6 +50,7 @@ class Bench:
         self.kept: list[dict[str, object]] = []
         self.more = False
         self.ordered: list[dict[str, str]] = []
+        self.streams: list[dict[str, object]] = []
         self.ran: dict[str, object] = {"done": True}
 
     async def ask(self, found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
@@ -57,10 +58,10 @@ class Bench:
         if command == "order":
             self.ordered.append(arguments)
             return self.ran
-        assert arguments["source"] == "flights"
+        assert arguments["source"] in ("flights", "gone")
         first = int(arguments["from"])
         kept = [each for each in self.kept if int(str(each["lsn"])) >= first]
-        return {"streams": [], "refused": kept, "standing": self.standing, "count": 1, "more": self.more}
+        return {"streams": self.streams, "refused": kept, "standing": self.standing, "count": 1, "more": self.more}
 
     def run(self, *arguments: str) -> int:
         return main(["sources", *arguments, "-f", str(self.manifest)])
@@ -162,6 +163,28 @@ def test_rows_that_nobody_needs_are_discarded_and_those_that_are_not_listed_are_
     assert bench.run("discard", "flights", "9", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"source": "flights", "discarded": 1}
     assert bench.run("discard", "flights") == 2
+
+
+def test_streams_whose_source_is_gone_are_forgotten_once_that_is_confirmed(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.run("forget", "flights", "--yes") == 64
+    assert "stands in the manifest" in capsys.readouterr().err
+    assert bench.run("forget", "gone", "--yes") == 64
+    assert "DL3077" in capsys.readouterr().err
+    stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    bench.streams = [{**stream, "stream": 2, "session": 7}, stream]
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert bench.run("forget", "gone", "--stream", "3") == 64
+    assert "rows up to 41 were taken in; opened again, it begins at its first row" in capsys.readouterr().out
+    assert bench.ordered == []
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    assert bench.run("forget", "gone", "--stream", "3") == 0
+    assert capsys.readouterr().out.endswith("source gone, stream 3, shard 0: forgotten\n")
+    assert bench.ordered == [{"command": "forget-stream", "invocation": "8"}]
+    assert bench.run("forget", "gone", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["forgotten"][1] == {"shard": 0, "stream": 3, "takenIn": 41}
 
 
 def test_where_a_source_goes_on_is_decided(

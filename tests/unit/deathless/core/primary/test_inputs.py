@@ -16,6 +16,7 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import (
     DROP_INPUT,
+    FORGET_STREAM,
     RETRY_INPUT,
     RUN_INPUT,
     SELF_SESSION,
@@ -442,3 +443,36 @@ def test_an_order_to_run_a_dead_letter_again_is_answered_with_what_became_of_it_
     stage.tell(ev.OrderReceived(TOOL, 5, Order(RUN_INPUT, 4711)))
     stage.settle()
     assert (stage.order_answers()[-2:], stage.sessions.streams.refused()) == (["", "DL3076"], [])
+
+
+def test_a_stream_that_somebody_has_or_wants_is_not_forgotten_and_one_that_is_gone_begins_anew() -> None:
+    stage = Stage()
+    welcome = stage.open()
+    stage.give(welcome, 0, b"0")
+    forget = Order(FORGET_STREAM, welcome.session)
+    stage.tell(ev.OrderReceived(TOOL, 1, forget))  # it is owned
+    stage.do(stage.primary.connection_lost(GATE, stage.now, stage.wall_us))
+    stage.tell(ev.OrderReceived(TOOL, 2, forget))  # what it brought is not confirmed
+    stage.settle()
+    stage.tell(ev.OrderReceived(TOOL, 3, forget))
+    stage.looked = len(stage.sent)
+    stage.hello(B)
+    assert stage.told() == ["51 refused DL1002 50 0"], "until it is forgotten"
+    stage.tell(ev.OrderReceived(TOOL, 4, forget))
+    stage.settle()
+    assert stage.order_answers() == ["DL3077", "DL3077", "DL3077", ""]
+    again = stage.open(B)
+    assert (again.last_id, again.session > welcome.session) == (-1, True)
+    assert (stage.sessions.streams.get(welcome.session), stage.ran) == (None, [b"0"])
+
+
+def test_without_the_safeguard_a_stream_is_forgotten_under_its_owner() -> None:
+    stage = Stage(safeguards=replace(ALL_SAFEGUARDS, forget_unused=False))
+    welcome = stage.open()
+    stage.tell(ev.OrderReceived(TOOL, 1, Order(FORGET_STREAM, welcome.session)))
+    stage.settle()
+    assert stage.order_answers() == [""]
+    stage.looked = len(stage.sent)
+    stage.give(welcome, 0, b"0")
+    stage.settle()
+    assert (stage.ran, stage.told()) == ([], []), "what it sends is dropped, and it is not told"

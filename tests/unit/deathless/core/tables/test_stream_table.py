@@ -157,3 +157,16 @@ def test_what_is_listed_is_taken_off_or_gets_a_newer_reason() -> None:
     table.take_off(first)
     assert (table.listed(9), table.listed(10), table.refused()) == (None, other, [other])
     table.check_invariants()
+
+
+def test_nothing_is_known_of_a_stream_that_was_forgotten_and_it_begins_anew_as_another_one() -> None:
+    table, stream = opened(OnRefusal.SKIP)
+    table.accept(stream, 7, b"n", mark=False)
+    table.refuse(stream, ONE_REFUSED)
+    assert not table.keeps(stream)
+    table.forget(stream)
+    assert (table.find(KEY), table.get(5), 5 in table, table.refused()) == (None, None, False, [])
+    table.check_invariants()
+    again = table.open(StreamOpened(*KEY, NONCE, OnRefusal.STOP), 30)
+    assert again is not None
+    assert (again.session, again.next_seq, again.note, again.refused) == (30, 1, b"", 0)

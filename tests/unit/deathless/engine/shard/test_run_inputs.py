@@ -1,4 +1,4 @@
-"""Refused inputs are run again by a logged order, each once (DL3076), on every replica and across checkpoints."""
+"""Refused inputs run again by a logged order, each once (DL3076); streams are forgotten (DL3077); replicas agree."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.unit.deathless.engine.shard.test_inputs import KEY, SYSTEM, given, inputs, made, seen, stream_of
+from tests.unit.deathless.engine.shard.test_inputs import KEY, SESSION, SYSTEM, given, inputs, made, seen, stream_of
 from tests.unit.deathless.engine.shard.test_shard import execute, taken
 
-from deathless.base.errors import InputNotKept
+from deathless.base.errors import InputNotKept, StreamNotForgotten
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec import checkpoint
 from deathless.codec.frames import Frame
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import DROP_INPUT, RUN_INPUT, Order, Retried, encode_body, encode_record
+from deathless.codec.peer_messages import (
+    DROP_INPUT,
+    FORGET_STREAM,
+    RUN_INPUT,
+    SKIP_INPUT,
+    Order,
+    Retried,
+    encode_body,
+    encode_record,
+)
 from deathless.codec.streams.records import OnRefusal, StreamOpened
 from deathless.codec.wire import ReplyError, decode_struct
 from deathless.core.tables.stream_table import StreamTable
@@ -65,6 +74,13 @@ def numbers(shard: Shard) -> list[int]:
 def code_of(told: Retried) -> str:
     assert told.invocation == 0
     return decode_struct(ReplyError, told.reason[1:]).code
+
+
+def why_of(told: Retried) -> str:
+    assert told.invocation == 0
+    error = decode_struct(ReplyError, told.reason[1:])
+    assert error.code == StreamNotForgotten.code
+    return error.text
 
 
 def lsns(shard: Shard) -> list[int]:
@@ -156,3 +172,33 @@ def test_a_reason_that_differs_is_a_divergence_of_the_frame() -> None:
 
 def test_an_empty_table_lists_nothing() -> None:
     assert StreamTable().listed(1) is None
+
+
+def test_a_stream_is_forgotten_once_nothing_of_it_is_kept_or_under_way() -> None:
+    shard = gated()
+    assert "are kept" in why_of(ordered(shard, SESSION, FORGET_STREAM)[1])
+    for lsn in lsns(shard):
+        ordered(shard, lsn, DROP_INPUT)
+    assert ordered(shard, SESSION, FORGET_STREAM)[1] == Retried(SESSION)
+    assert shard.sessions.streams.find(KEY) is None
+    assert "no stream" in why_of(ordered(shard, SESSION, FORGET_STREAM)[1])
+    execute(shard, inputs(4, 3, given(9)))  # of who does not know yet
+    assert numbers(shard) == [0]
+
+
+def test_a_stream_whose_input_waits_is_not_forgotten() -> None:
+    shard = made()
+    execute(shard, inputs(1, 0, given(1, method=b"later")))
+    assert "are under way" in why_of(ordered(shard, SESSION, FORGET_STREAM)[1])
+    execute(shard, [(SYSTEM, (encode_record(Order("kill", 2)),))])
+    execute(shard, [(SYSTEM, (encode_record(Order(SKIP_INPUT, SESSION, 0)),))])
+    assert ordered(shard, SESSION, FORGET_STREAM)[1] == Retried(SESSION)
+
+
+def test_replicas_forget_alike_and_a_checkpoint_has_nothing_of_it() -> None:
+    primary, follower = made(), made()
+    frames = [execute(primary, inputs(1, 0, given(1))), ordered(primary, SESSION, FORGET_STREAM)[0]]
+    for frame in frames:
+        follower.apply(frame)
+    assert taken(follower) == taken(primary)
+    assert primary.sessions.streams.snapshot() == ([], [])
