@@ -38,7 +38,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-flights demo-shop demo-shop-record test lint format quick single pythons processes spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -87,6 +87,9 @@ demo-shop-record: install postgresql ## The same, and its verdict in examples/sh
 
 demo-flights: install postgresql ## Kill what carries the flights of 2013, each second for MINUTES=10 (SEED=n; installs Spark and Kafka once)
 	@$(BIN)/python -m examples.flights.demo --minutes $(MINUTES) --seed $(SEED)
+
+demo-ambrosia: install ## Kill a Go program and a Python service that call each other, every 3 s for MINUTES=10 (SEED=n; Python where Go is missing)
+	@$(BIN)/python -m examples.foreign.orders.demo --minutes $(MINUTES) --seed $(SEED)
 
 test: lint etcd helm postgresql single processes spark kafka clickhouse sim ## Check and test everything (more than an hour on two cores)
 	@echo 'make test: all passed'

@@ -31,7 +31,6 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.backoff import next_pause
 from deathless.base.config import BindingConfig, ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
 from deathless.codec.streams.records import NONCE_BYTES
@@ -50,6 +49,7 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.feed import Feed
+from deathless.foreign.starts import Starts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
@@ -70,11 +70,9 @@ MESSAGE_BYTES_MAX: Final = 640 << 10  # of an application; its row of a stream h
 LOOK_S: Final = 0.2  # between two looks for a checkpoint
 READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
 READ_MAX_S: Final = 0.05  # and while none do
-AGAIN_MIN_S: Final = 0.1
-AGAIN_MAX_S: Final = 10.0
-CALM_S: Final = 60.0  # an application that lived for so long begins with short pauses again
 UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has not read: then it gets no more
 STATUS_S: Final = 1.0
+SERVING: Final = frozenset({State.FOLLOWING, State.LEADING})
 
 
 class InOrder:
@@ -109,9 +107,10 @@ class Run:
         config: of the replica.
         binding: of the application.
         standing: how the replica stands now.
+        starts: is told when it serves.
     """
 
-    def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing) -> None:
+    def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing, starts: Starts) -> None:
         owned = Owned(standing.service_id, standing.incarnation)
         bounds = Bounds(message_bytes_max=MESSAGE_BYTES_MAX)
         self.machine = ApplicationMachine(
@@ -125,6 +124,7 @@ class Run:
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
         self._config = config
+        self._starts = starts
         self._in_order = InOrder(self._act)
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
@@ -188,6 +188,8 @@ class Run:
             while not self._ended.is_set() and self._follow(now_stands()):
                 standing.clear()
                 await self._wait(standing)
+                if self.machine.state in SERVING:
+                    self._starts.serves(time.monotonic())
                 self._do(self.coordinator.due(time.monotonic()))
                 if self.coordinator.is_fenced:
                     raise StreamFenced("another replica's application leads")
@@ -352,8 +354,7 @@ class ApplicationProcess:
         self._binding = binding
         self._standings = Standings()
         self._error: DeathlessError | None = None
-        self._pause_s = 0.0
-        self._starts = 0
+        self._starts = Starts()
 
     async def start(self) -> None:
         """Nothing listens here."""
@@ -375,25 +376,24 @@ class ApplicationProcess:
                     await self._standings.changed.wait()
                     continue
                 await self._run_once(last)
-                await asyncio.sleep(self._pause_s)
+                await asyncio.sleep(self._starts.pause_s)
         finally:
             status.cancel()
 
     async def _run_once(self, standing: Standing) -> None:
         """Run the application once, to its end."""
-        self.running = Run(self._config, self._binding, standing)
-        self._starts += 1
-        began = time.monotonic()
+        self.running = Run(self._config, self._binding, standing, self._starts)
+        self._starts.began()
         try:
             await self.running.run(self._standings.changed, self._standings)
         except (DeathlessError, OSError) as error:
             told = error if isinstance(error, DeathlessError) else StorageFailed(str(error))
             self._error = told
             _LOG.error("the application ended", extra={"code": told.code, "why": str(told)})
-            calm = time.monotonic() - began > CALM_S
-            self._pause_s = next_pause(0.0 if calm else self._pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
+            self._starts.ended(time.monotonic(), failed=True)
         else:
-            self._error, self._pause_s = None, 0.0
+            self._error = None
+            self._starts.ended(time.monotonic(), failed=False)
         finally:
             self.running = None
 
@@ -404,7 +404,7 @@ class ApplicationProcess:
         told = running.status() if running is not None else ended
         return msgspec.structs.replace(
             told,
-            starts=self._starts,
+            starts=self._starts.count,
             code=error.code if error is not None else "",
             problem=str(error) if error is not None else told.problem,
             at_us=time.time_ns() // 1000,

@@ -1,0 +1,51 @@
+"""The till: a Python service that the program `orders` calls, and that calls it. See demo.py."""
+
+from __future__ import annotations
+
+from deathless import Context, Service, Struct, field
+
+ORDERS = "orders"
+RECEIPT, REFUND = 3, 4
+
+
+class Payment(Struct):
+    """One of the till's book."""
+
+    order: int
+    cents: int  # below 0: it was given back
+
+
+class Customer(Struct):
+    """State of one customer."""
+
+    book: list[Payment] = field(default_factory=list)
+    total: int = 0
+
+
+till = Service("till", state=Customer)
+
+
+@till.handler
+def call(customer: Customer, ctx: Context, method: int, args: bytes) -> bytes:
+    """Take the money for an order; gives what the customer has paid in all. Called by the program."""
+    order, _, cents = args.decode().split()
+    customer.book.append(Payment(int(order), int(cents)))
+    customer.total += int(cents)
+    ctx.fork(ORDERS, "", "send", {"method": RECEIPT, "args": order.encode()})
+    return b"%d" % customer.total
+
+
+@till.handler
+async def give_back(customer: Customer, ctx: Context, order: int) -> int:
+    """Give the money for an order back, as much as the program says; gives what the customer has paid in all."""
+    asked = {"method": REFUND, "args": b"%d" % order}
+    cents = int(await ctx.call(ORDERS, "", "call", asked, result=bytes))
+    customer.book.append(Payment(order, -cents))
+    customer.total -= cents
+    return customer.total
+
+
+@till.query
+def book(customer: Customer) -> list[Payment]:
+    """Give all there is of a customer."""
+    return customer.book
