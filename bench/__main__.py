@@ -1,9 +1,10 @@
-"""Measures: `python -m bench [--messaging] [--only NAME ...] [--quick] [--profile] [--no-peers] [--directory FOLDER]`.
+"""Measures: `python -m bench [--messaging | --upgrades] [--only NAME ...] [--quick] [--divide N] [--profile] ...`.
 
 Writes bench/results/latest.json and, of it, docs/benchmarks.md: whole runs alone, so with `--only` the results go to
 standard output (or `--output FILE`) and both files stay as they are. With `--messaging`, of services that talk and
 wait, each group is put into messaging.json as soon as it is measured, in the place of its former self, and
-docs/benchmarks-messaging.md is made of all that is there; `--only` then says which. `--quick` writes neither.
+docs/benchmarks-messaging.md is made of all that is there; `--only` then says which. With `--upgrades`, of other code
+for a service, likewise upgrades.json and docs/benchmarks-upgrades.md. `--quick` writes none of them.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from bench.groups import (
     shards,
     takeover,
     topics,
-    upgrading,
     waiting,
 )
 from bench.groups.messaging_page import MESSAGING_RESULTS, write_messaging_page
+from bench.groups.upgrades import beside, failed_cut, live, rates
+from bench.groups.upgrades.page import UPGRADES_RESULTS, write_upgrades_page
 from bench.kubernetes.results import Group as Measured
 from bench.kubernetes.results import write_group, write_left_out
 from bench.machine import describe
@@ -52,7 +54,6 @@ GROUPS: Final[dict[str, Group]] = {
     "takeover": takeover.killed,
     "frozen": takeover.frozen,
     "switchover": takeover.switchover,
-    "upgrade": upgrading.upgrade,
     "recovery": recovery.recovery,
     "checkpoint": checkpoint.checkpoint,
     "memory": footprint.memory,
@@ -70,14 +71,24 @@ MESSAGING: Final[dict[str, Group]] = {
     "suspended": waiting.suspended,
     "pipelines": pipelines.pipelines,
 }
+UPGRADES: Final[dict[str, Group]] = {
+    "upgrade": live.upgrade,
+    "failed-cut": failed_cut.failed_cut,
+    "beside-upgrades": beside.beside,
+    "migration": rates.migration,
+    "log-runs": rates.runs,
+    "testing": rates.testing,
+}
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure; see bench/__main__.py.")
-    names = [*GROUPS, *MESSAGING]
+    names = [*GROUPS, *MESSAGING, *UPGRADES]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these groups of figures alone")
     parser.add_argument("--messaging", action="store_true", help="services that talk and wait, instead of one alone")
+    parser.add_argument("--upgrades", action="store_true", help="other code for a service, instead")
+    parser.add_argument("--divide", type=int, default=1, metavar="N", help="full sizes are divided by so much")
     parser.add_argument("--list", action="store_true", help="print the names of all groups")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
     parser.add_argument("--no-peers", action="store_true", help="without PostgreSQL and etcd")
@@ -98,6 +109,13 @@ def keep(machine: Machine, name: str, group: Measured) -> None:
     write_messaging_page(results, list(MESSAGING))
 
 
+def keep_upgrades(machine: Machine, name: str, group: Measured) -> None:
+    """The same of a group of upgrades."""
+    whole = all(each.value is not None for each in group.figures)
+    write = write_group if whole else write_left_out
+    write_upgrades_page(write(UPGRADES_RESULTS, machine, name, group, list(UPGRADES)), list(UPGRADES))
+
+
 async def measure(
     setting: Setting, names: list[str], machine: Machine, done: Callable[[Machine, str, Measured], None] | None = None
 ) -> list[Figure]:
@@ -115,7 +133,7 @@ async def measure(
         began = time.monotonic()
         setting.say(f"{name} ...")
         try:
-            found = await {**GROUPS, **MESSAGING}[name](setting)
+            found = await {**GROUPS, **MESSAGING, **UPGRADES}[name](setting)
         except Exception as error:  # the other figures must not be lost with one
             if os.environ.get("DEATHLESS_BENCH_RAISE"):
                 raise
@@ -136,31 +154,37 @@ def main(given: list[str] | None = None) -> int:
     """Measure and write. Returns: 0; 1 when a figure was left out. A missed goal is a result, no error."""
     options = _arguments(given)
     if options.list:
-        print("\n".join([*GROUPS, *MESSAGING]))
+        print("\n".join([*GROUPS, *MESSAGING, *UPGRADES]))
         return 0
-    names = options.only or list(MESSAGING if options.messaging else GROUPS)
-    kept = options.messaging and not options.quick and options.output is None
-    if options.messaging and not MESSAGING.keys() >= set(names):
-        raise SystemExit(f"of --messaging are: {', '.join(MESSAGING)}")
+    by_group = MESSAGING if options.messaging else UPGRADES if options.upgrades else None
+    names = options.only or list(GROUPS if by_group is None else by_group)
+    if by_group is not None and not by_group.keys() >= set(names):
+        flag = "--messaging" if options.messaging else "--upgrades"
+        raise SystemExit(f"of {flag} are: {', '.join(by_group)}")
+    kept = None
+    if by_group is not None and not options.quick and options.output is None:
+        kept = keep if options.messaging else keep_upgrades
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="deathless-bench-", dir=options.directory) as scratch:
         folder = Path(scratch)
         machine = describe(folder, quick=options.quick)
         profile = PROFILES if options.profile else None
-        setting = Setting(folder, quick=options.quick, profile=profile, peers=not options.no_peers)
+        setting = Setting(
+            folder, quick=options.quick, profile=profile, peers=not options.no_peers, divide=options.divide
+        )
         try:
-            figures = event_loop.run(measure(setting, names, machine, keep if kept else None))
+            figures = event_loop.run(measure(setting, names, machine, kept))
         finally:
             setting.close()
     machine.took_s = round(time.monotonic() - began, 1)
     machine.load_after = round(os.getloadavg()[0], 2)
     results = Results(machine=machine, figures=figures)
-    whole = not options.only and not options.quick
+    whole = not options.only and not options.quick and options.divide == 1
     if options.output is not None:
         write_results(results, options.output)
-    elif kept:
+    elif kept is not None:
         pass  # group by group
-    elif whole and not options.messaging:
+    elif whole and by_group is None:
         write_results(results, RESULTS)
         write_page(results)
     else:

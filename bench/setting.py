@@ -38,11 +38,15 @@ class Setting:
         quick: tiny sizes, for a look whether everything works; the numbers mean little.
         profile: where profiles of the workers go; None: none are made.
         peers: start the peers.
+        divide: full sizes are divided by so much, for a small machine, or one that others use.
     """
 
-    def __init__(self, folder: Path, *, quick: bool, profile: Path | None = None, peers: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, quick: bool, profile: Path | None = None, peers: bool = True, divide: int = 1
+    ) -> None:
         self.folder = folder
         self.quick = quick
+        self._divide = divide
         self._profile = profile
         self.peers = peers
         self._stack = contextlib.ExitStack()
@@ -60,8 +64,8 @@ class Setting:
         print(text, file=sys.stderr, flush=True)
 
     def size(self, full: int, quick: int) -> int:
-        """One of two sizes."""
-        return quick if self.quick else full
+        """One of two sizes; a full one as it was divided, and no less than the other."""
+        return quick if self.quick else max(full // self._divide, min(quick, full))
 
     def postgres(self) -> Postgres | None:
         """The peer; None: missing."""

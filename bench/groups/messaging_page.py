@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.figures import RESULTS, Figure
-from bench.kubernetes.results import ClusterResults, Group, missing_groups
-from bench.report import PAGE, number
+from bench.dated_page import dated_page
+from bench.figures import RESULTS
+from bench.kubernetes.results import ClusterResults
+from bench.report import PAGE
 
 MESSAGING_RESULTS: Final = RESULTS.with_name("messaging.json")
 MESSAGING_PAGE: Final = PAGE.with_name("benchmarks-messaging.md")
@@ -71,36 +72,7 @@ does not say on which machine they were measured). Where a figure could not be m
 
 def messaging_page(results: ClusterResults, order: Sequence[str]) -> str:
     """The whole page; groups of `order` that have no figures are named with the reason."""
-    machine = results.machine
-    size = " in tiny sizes" if machine.quick else ""
-    took_s = sum(group.took_s for group in results.groups.values())
-    where = (
-        f"All groups took {took_s:,.0f} s{size}. {machine.cores} cores of {machine.processor}, {machine.memory_gib:g} "
-        f"GiB, Linux {machine.kernel}, {machine.file_system}, Python {machine.python}. The load is that of the machine "
-        "in the last minute, before and after the group; up to about the number of cores it comes from the bench "
-        "itself, above that from other processes.\n\n"
-    )
-    rows = [
-        "| figure | here | floor | peers | goal | met | measured | at | load |",
-        "| --- | ---: | ---: | --- | --- | --- | --- | --- | --- |",
-        *(_row(each, group) for group in results.groups.values() for each in group.figures),
-    ]
-    notes = [
-        f"- **{each.title}**: {each.note}." for group in results.groups.values() for each in group.figures if each.note
-    ]
-    missing = missing_groups(results, order)
-    return HEAD + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + missing + TAIL
-
-
-def _row(figure: Figure, group: Group) -> str:
-    value = f"{number(figure.value)} {figure.unit}".rstrip() if figure.value is not None else "left out"
-    peers = "; ".join(f"{peer} {number(value)}" for peer, value in figure.peers.items() if value is not None)
-    met = {True: "yes", False: "**no**", None: ""}[figure.goal_met]
-    load = f"{group.load_before:g}, {group.load_after:g}"
-    cells = (
-        figure.title, value, number(figure.floor), peers, figure.goal or "", met, group.began, group.commit, load
-    )  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    return dated_page(HEAD, results, order, TAIL)
 
 
 def write_messaging_page(results: ClusterResults, order: Sequence[str], path: Path = MESSAGING_PAGE) -> None:

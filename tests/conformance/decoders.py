@@ -107,6 +107,7 @@ ELSEWHERE: dict[str, str] = {
     "deathless_operator/cli/plugin_upgrade.py::_noted": READ,
     "deathless_operator/cluster/kubeconfig.py::Login._run": "of a command of the user's own kubeconfig: NoCluster",
     "deathless_operator/cluster/lock_store.py::_read": READ,
+    "deathless_operator/cluster/prometheus.py::read_answer": READ,
     "deathless_operator/drill/front_door.py::HttpFrontDoor.read": READ,
     "deathless_operator/model/resource_parts.py::spec_in": TREE,
     "deathless_operator/model/schema.py::structural": COPY,

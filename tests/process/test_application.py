@@ -120,6 +120,8 @@ def test_nothing_is_lost_or_done_twice_whatever_is_killed(program: Path, tmp_pat
         assert not any(each.differences for each in read_statuses(str(counter.directory)))
         told = counter.json("ambrosia", "status")["programs"]
         assert [each["replica"] for each in told if each["state"] == "leading"] == [leader.replica]
+        again = counter.json("ambrosia", "replay", "--from", "oldest")
+        assert again["differs"] is None and again["rows"] > 0
         assert f"{leader.replica}       leading" in counter.run("ambrosia", "status").stdout
 
 

@@ -10,6 +10,7 @@ that must not end did; relations among the figures are checked before anything i
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import click
 
@@ -39,6 +40,18 @@ def port_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found)
 
 
+def prometheus_address(text: str) -> str:
+    """Return an address without a slash at the end; empty stays.
+
+    Raises:
+        InvalidConfig: it is none of HTTP.
+    """
+    found = urlsplit(text)
+    if text and (found.scheme not in ("http", "https") or not found.hostname or found.query or found.fragment):
+        raise InvalidConfig(f"--prometheus-url: {text!r} is no address such as http://prometheus.monitoring:9090")
+    return text.rstrip("/")
+
+
 def run_options(given: dict[str, object], connection: Connection) -> RunOptions:
     """Return what the process is told.
 
@@ -62,6 +75,7 @@ def run_options(given: dict[str, object], connection: Connection) -> RunOptions:
         lock_users=bool(given["lock_users"]),
         network_policies=bool(given["network_policies"]),
         api_server_ports=port_numbers(str(given["api_server_ports"])),
+        prometheus_url=prometheus_address(str(given["prometheus_url"])),
         resync_s=int(str(given["resync_seconds"])),
         drill_agents=bool(given["drill_agents"]),
         drill_agent_account=str(given["drill_agent_service_account"]),
@@ -136,6 +150,7 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--drill-agents/--no-drill-agents", default=False, help="Whether drills may start privileged agents.")
 @click.option("--drill-agent-service-account", default="deathless-drill-agent", help="Service account of these agents.")
 @click.option("--drill-node-drain/--no-drill-node-drain", default=False, help="Whether drills may drain nodes.")
+@click.option("--prometheus-url", default="", help="Prometheus of which metrics of ramps are asked; default: none.")
 @click.option(
     "--resync-seconds",
     type=click.IntRange(1, 86400),

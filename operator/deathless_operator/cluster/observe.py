@@ -48,6 +48,7 @@ from deathless_operator.cluster.kinds import (
     Kind,
 )
 from deathless_operator.cluster.memory import Memory
+from deathless_operator.cluster.prometheus import Measure, Prometheus
 from deathless_operator.cluster.trust import (
     Trust,
     certificate_facts,
@@ -66,10 +67,12 @@ from deathless_operator.plan.log_runs.reading import read_rehearsal
 from deathless_operator.plan.service import erasure, reading
 from deathless_operator.plan.service.access import copies, store_mark, with_users
 from deathless_operator.plan.service.pods import ordinal_of
+from deathless_operator.plan.service.upgrading.ramp import queries_of
 from deathless_operator.plan.snapshot import (
     ChildView,
     Failure,
     IssuerFacts,
+    Measured,
     NodeView,
     Remains,
     ResourceView,
@@ -115,6 +118,7 @@ class Belongings:
     live_upgrades: tuple[LiveUpgradeResource, ...]
     drills: tuple[DrillResource, ...]  # those that a ramp of these names
     rehearsals: tuple[RehearsalResource, ...]  # those that one of these names
+    measured: dict[str, Measured]  # by the expressions that a ramp of these waits for
 
 
 class Observer:
@@ -124,6 +128,7 @@ class Observer:
         api: the API server.
         trust: the installation's authority.
         settings: the installation.
+        measure: asks for the value of an expression; None: of the Prometheus that the settings name.
         wall: wall seconds.
         monotonic: for what is remembered, seconds.
     """
@@ -134,12 +139,14 @@ class Observer:
         trust: Trust,
         settings: OperatorSettings,
         *,
+        measure: Measure | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._trust = trust
         self._settings = settings
+        self._measure = measure or Prometheus(settings.prometheus_url).measure
         self._wall = wall
         self._monotonic = monotonic
         self._cert_manager = False
@@ -188,6 +195,7 @@ class Observer:
             live_upgrades=belongings.live_upgrades,
             drills=belongings.drills,
             rehearsals=belongings.rehearsals,
+            measured=belongings.measured,
             claim=claim,
             certificates=tuple(certificate_facts(each) for each in secrets if _name(each) in certificates),
             authority=self._trust.facts(),
@@ -247,6 +255,12 @@ class Observer:
         """Return the rehearsals that upgrades wait for, those that exist."""
         wanted = (spec.rehearsal for spec in _open(upgrades))
         return tuple(read_rehearsal(each) for each in await self._named(REHEARSAL, namespace, wanted))
+
+    async def _measured(self, upgrades: Iterable[LiveUpgradeResource]) -> dict[str, Measured]:
+        """Return the numbers that ramps wait for at the step where they stand."""
+        asked = sorted({query for each in upgrades if each.status.phase not in ENDED for query in queries_of(each)})
+        found = await asyncio.gather(*map(self._measure, asked))
+        return dict(zip(asked, found, strict=True))
 
     async def _named(self, kind: Kind, namespace: str, wanted: Iterable[str]) -> list[Object]:
         """Return those objects of a kind that exist of the names that are not empty."""
@@ -325,6 +339,7 @@ class Observer:
             live_upgrades=live_upgrades,
             drills=await self._drills(namespace, live_upgrades),
             rehearsals=await self._rehearsals(namespace, live_upgrades),
+            measured=await self._measured(live_upgrades),
         )
         self._memory.keep(key, mark, about, found)
         return found

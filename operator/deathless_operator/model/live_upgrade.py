@@ -39,6 +39,8 @@ Phase = Literal[
 ]
 ENDED: Final[tuple[Phase, ...]] = ("Succeeded", "Refused", "Aborted", "BackedOut")
 """What is not asked for any more."""
+METRICS_MAX: Final = 8
+"""Of one step of a ramp."""
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
 
 
@@ -76,6 +78,21 @@ class Window(Part, frozen=True):
     time_zone: Annotated[Annotated[str, Meta(max_length=64)], told("Time zone of the schedule; if empty, UTC.")] = ""
 
 
+class MetricGate(Part, frozen=True):
+    """A number of the installation's Prometheus that has to be within bounds."""
+
+    name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")],
+        told("What it is called in messages."),
+    ]
+    query: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=4096)],
+        told("A PromQL expression that gives one number, such as an error rate over the last minutes."),
+    ]
+    min: Annotated[float | None, told("The least that it may be.")] = None
+    max: Annotated[float | None, told("The most that it may be.")] = None
+
+
 class RampStep(Part, frozen=True):
     """Shards that are upgraded together, and what has to be seen before the next ones are."""
 
@@ -94,6 +111,14 @@ class RampStep(Part, frozen=True):
             "done has passed. When empty, none is waited for."
         ),
     ] = ""
+    metrics: Annotated[
+        tuple[MetricGate, ...],
+        Meta(max_length=METRICS_MAX),
+        told(
+            "The next shards wait, after holdSeconds, until each of these numbers is within its bounds. One that can't "
+            "be told, for whatever reason, is not."
+        ),
+    ] = ()
 
 
 class LiveUpgradeSpec(Part, frozen=True):
@@ -202,4 +227,10 @@ def live_upgrade_problems(spec: LiveUpgradeSpec) -> list[str]:
     counts = [step.shards for step in spec.ramp]
     if any(later <= earlier for earlier, later in pairwise(counts)):
         found.append("spec.ramp: shards of each step must be more than those of the step before it")
+    metrics = [(at, metric) for at, step in enumerate(spec.ramp) for metric in step.metrics]
+    for at, metric in metrics:
+        if metric.min is None and metric.max is None:
+            found.append(f"spec.ramp[{at}].metrics: {metric.name} has neither min nor max")
+        if metric.min is not None and metric.max is not None and metric.min > metric.max:
+            found.append(f"spec.ramp[{at}].metrics: min of {metric.name} is above its max")
     return found

@@ -390,6 +390,12 @@ LIVE_UPGRADE_RULES: Final = (
         ),
         message="ramp: shards of each step must be more than those of the step before it",
     ),
+    Rule(
+        name="upgrade-metric-bounded",
+        where="spec.ramp[].metrics[]",
+        rule="(has(self.min) || has(self.max)) && (!has(self.min) || !has(self.max) || self.min <= self.max)",
+        message="a metric has min, or max, or both, and then min is not above max",
+    ),
 )
 
 

@@ -28,6 +28,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     check_deadline_s: int = 300  # an image that has not told its fingerprint by then is reported
     check_retry_s: int = 60  # a check that failed without an answer is made again after this
     step_deadline_s: int = 300  # a step of a roll that takes longer is reported as stalled
+    prometheus_url: str = ""  # whom ramps' metrics are asked of, without a path at the end; empty: nobody
     resync_s: int = 300  # a service that needs nothing is looked at again after this
     drill_agents: bool = False  # whether drills may start privileged agents in `namespace`
     drill_agent_account: str = "deathless-drill-agent"  # their ServiceAccount

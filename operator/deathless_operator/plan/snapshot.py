@@ -17,6 +17,7 @@ raw objects. Imports model and base only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -226,6 +227,14 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What Prometheus said of one expression."""
+
+    value: float | None = None  # None: it can't be told
+    problem: str = ""  # why not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
     """What is left of a service that is gone, and has a record of keys to erase (`plan.erasure`)."""
 
@@ -250,6 +259,7 @@ class Snapshot:
     live_upgrades: tuple[LiveUpgradeResource, ...] = ()  # of this service, the oldest first
     drills: tuple[DrillResource, ...] = ()  # those that a ramp of these names
     rehearsals: tuple[RehearsalResource, ...] = ()  # those that one of these names
+    measured: Mapping[str, Measured] = field(default_factory=dict)  # by expressions that a ramp waits for
     claim: ClaimView | None = None  # None: there is none of the name that the spec gives or implies
     certificates: tuple[CertificateFacts, ...] = ()  # of the replicas' and the clients' Secret, those that exist
     authority: AuthorityFacts = field(default_factory=AuthorityFacts)

@@ -23,6 +23,7 @@ from msgspec import Meta
 from deathless.base.config import ActivitiesConfig, DriverConfig, PeerConfig, ReplicaConfig, TracingConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.foreign.binding import INPUTS, SERVICE_MODULE, Binding, binding_config, binding_problems
+from deathless.base.foreign.binding import LIMITS as BINDING_LIMITS
 from deathless.base.limits import Limits
 from deathless.base.lock_stores import LOCK_STORES, SEAL, lock_store
 from deathless.base.manifest_fields import FilePath, Module, Name, NonEmpty, Part, Text, Texts, told
@@ -254,8 +255,8 @@ def _from_cluster(ingress: Ingress | None) -> tuple[bool, bool]:
 
 
 def limits_of(spec: ServiceSpec) -> dict[str, float]:
-    """Give what the manifest changes in the limits, by the names of `Limits`."""
-    changed: dict[str, float] = {}
+    """Give what the manifest changes in the limits, by the names of `Limits`; a binding changes some by itself."""
+    changed: dict[str, float] = {} if spec.binding is None else dict(BINDING_LIMITS)
     for part in (spec.limits, spec.retention):
         for name in part.__struct_fields__:
             value = getattr(part, name)

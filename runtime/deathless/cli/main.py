@@ -30,7 +30,7 @@ COMMANDS = {
     "log": ("look.log", "Inspect and verify the log"),
     "checkpoint": ("look.checkpoint", "Inspect checkpoints, or take one"),
     "check": ("look.check", "Find non-deterministic code in a service"),
-    "ambrosia": ("look.ambrosia", "Check a program that speaks the AMBROSIA client protocol"),
+    "ambrosia": ("look.ambrosia", "Check, watch and replay programs that speak the AMBROSIA client protocol"),
     "replay": ("look.replay", "Replay the log in a new process, and print or compare state"),
     "parked": ("look.parked", "List parked messages"),
     "invocations": ("look.invocations", "Inspect and control handlers that wait"),

@@ -35,7 +35,7 @@ from deathless.base.errors import ApplicationStateMissing, LaneUnknown
 from deathless.codec.streams.packets import StreamWelcome
 from deathless.foreign.checkpoint_plan import CheckpointPlan, Every
 from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
-from deathless.foreign.rows import Emitted, Given, What, decode_items, encode_items
+from deathless.foreign.rows import Emitted, Given, What, decode_given, encode_items
 from deathless.foreign.streams import Stream, Streams
 from deathless.foreign.waiting import ITEM_BYTES, Rows, Unlogged, size_of
 from deathless.protocols.ambrosia import events as on
@@ -46,7 +46,7 @@ from deathless.protocols.ambrosia.states import State
 
 GROUP_BYTES: Final = 128 << 10  # of items in one row of a stream; one item that has more is alone
 DELIVERED_BYTES: Final = 64 << 10  # of rows in one record
-UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet; with more nothing is delivered
+UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet; with more, deliveries wait
 _CHECKPOINTED_IN: Final = frozenset({State.FOLLOWING, State.LEADING})
 _POSITION_BYTES: Final = 8  # of a note, before the chain
 
@@ -115,7 +115,8 @@ class Coordinator:
 
     def __init__(self, machine: ApplicationMachine, owned: Owned, nonces: Callable[[], bytes], every: Every) -> None:
         self.differences: list[Difference] = []  # that were found, the fatal ones included
-        self.refused = 0  # outputs that went nowhere
+        self.refused = 0  # outputs that were too long, or for too many targets
+        self.refusal = ""  # why the last of them was
         self.plan = CheckpointPlan(every)
         self._machine = machine
         self._owned = owned
@@ -153,8 +154,10 @@ class Coordinator:
 
     @property
     def problem(self) -> str:
-        """Why outputs are not logged, code first; empty: nothing is told."""
-        return self._streams.problem
+        """Why outputs are not logged, code first where it has one; empty: nothing is told."""
+        if self._streams.problem or not self.refused:
+            return self._streams.problem
+        return f"messages refused since it started: {self.refused}, the last one {self.refusal}"
 
     # ---- what the owner tells ------------------------------------------------------------------------------------
 
@@ -199,7 +202,11 @@ class Coordinator:
 
     def rows(self, rows: Iterable[tuple[int, Given]], now: float) -> list[Action]:
         """Rows of the topic, in the order of their positions, from `next_row` on."""
-        self._rows.add(rows)
+        came = list(rows)
+        for _, row in came:
+            if row.upto:
+                self._unlogged.logged(row.target, row.upto)
+        self._rows.add(came)
         return self._advance(now)
 
     def took(self, effects: Iterable[on.Effect], now: float) -> list[Action]:
@@ -213,6 +220,7 @@ class Coordinator:
                     self._impulses.append(effect.rpc)
                 case on.OutputRefused():
                     self.refused += 1
+                    self.refusal = f"to {effect.target or 'itself'}: {effect.reason}"
                 case on.InitialMade():
                     self._initial = effect.data
                 case on.CheckpointWanted():
@@ -247,6 +255,8 @@ class Coordinator:
     def received(self, kind: int, body: bytes, now: float) -> list[Action]:
         """A packet about streams came. Raises: CorruptFrame, LaneUnknown."""
         welcomed = self._streams.received(kind, body, now)
+        for target, each in self._streams.lanes.items():
+            self._unlogged.logged(target, each.connection.sender.committed_id)
         actions = self._welcomed(welcomed) if welcomed is not None else []
         return actions + self._advance(now)
 
@@ -313,12 +323,11 @@ class Coordinator:
             size = 0
             while rows.waiting and rows.waiting[0][1].what != What.INITIAL and size < DELIVERED_BYTES:
                 position, row = self._take_row()
-                rpcs += decode_items(row.items)
+                rpcs += decode_given(row.items)
                 size += len(row.items) + ITEM_BYTES
                 if row.upto:
                     there = Expectation(row.upto, row.chain, lsn=position)
                     known.append(on.EffectKnown(target=row.target, known=there))
-                    self._unlogged.forget(row.target, row.upto)
             yield Tell(on.Confirmed(lsn=position))
             if rpcs:
                 yield Tell(on.Deliver(lsn=position, rpcs=tuple(rpcs)))
@@ -326,8 +335,14 @@ class Coordinator:
 
     @property
     def _may_deliver(self) -> bool:
-        free = self._machine.may_deliver and not self.plan.under_way
-        return free and self._unlogged.bytes < UNLOGGED_BYTES_MAX
+        """Whether there is room for what comes of the next rows.
+
+        Who leads waits until what was emitted is logged. Others wait for rows that tell them so, as far as there is
+        room for rows: behind that they may be.
+        """
+        if not self._machine.may_deliver or self.plan.under_way:
+            return False
+        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and not self._leads)
 
     def _take_row(self) -> tuple[int, Given]:
         position, row = self._rows.take()

@@ -33,6 +33,7 @@ import msgspec
 
 from deathless.base.config import BindingConfig, ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
+from deathless.base.foreign.binding import message_bytes
 from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
 from deathless.foreign.checkpointing import Checkpointing
@@ -49,15 +50,15 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.feed import Feed
+from deathless.foreign.settings import settings_of
 from deathless.foreign.starts import Starts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
 from deathless.protocols.ambrosia.machine import ApplicationMachine
-from deathless.protocols.ambrosia.patience import Patience
 from deathless.protocols.ambrosia.states import State
 from deathless.shell.disk.filesystem import RealFileSystem
-from deathless.shell.foreign.application import Application, ApplicationSettings, Death
+from deathless.shell.foreign.application import Application, Death
 from deathless.shell.link.application_status import ApplicationStatus, write_status
 from deathless.shell.link.side_process import keep_beside, led_epoch, run_beside
 from deathless.shell.link.standing import Standing
@@ -66,7 +67,6 @@ from deathless.sources.link import Packets as Arrived
 from deathless.sources.link import ShardLink
 
 _LOG: Final = logging.getLogger("deathless.application")
-MESSAGE_BYTES_MAX: Final = 640 << 10  # of an application; its row of a stream has a third more
 LOOK_S: Final = 0.2  # between two looks for a checkpoint
 READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
 READ_MAX_S: Final = 0.05  # and while none do
@@ -112,7 +112,7 @@ class Run:
 
     def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing, starts: Starts) -> None:
         owned = Owned(standing.service_id, standing.incarnation)
-        bounds = Bounds(message_bytes_max=MESSAGE_BYTES_MAX)
+        bounds = Bounds(message_bytes_max=message_bytes(config.make_limits()))
         self.machine = ApplicationMachine(
             name=binding.instance,
             committer=int(owned.service_id[:8], 16) >> 1,
@@ -132,7 +132,7 @@ class Run:
         self._found: Found | None = None  # the checkpoint that it goes on from
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: ShardLink | None = None
-        self._application = Application(_settings(config, binding), self.machine, self)
+        self._application = Application(settings_of(binding, config.make_limits(), config.replica), self.machine, self)
         self._checkpointing = Checkpointing(
             Checkpoints(RealFileSystem(Path(config.directory)), config.owner),
             self._feed,
@@ -159,6 +159,10 @@ class Run:
 
     def carry_out(self, effects: list[on.Effect]) -> None:
         """See shell.foreign.application.Owner."""
+        for each in effects:
+            if isinstance(each, on.OutputRefused):
+                told = {"target": each.target, "position": each.position, "why": each.reason}
+                _LOG.warning("a message of the application was refused", extra=told)
         self._do(self.coordinator.took(effects, time.monotonic()))
 
     def application_connected(self) -> None:
@@ -307,24 +311,6 @@ class Run:
                 self._wake.set()
             pause_s = READ_MIN_S if rows else min(pause_s * 1.5, READ_MAX_S)
             await asyncio.sleep(pause_s)
-
-
-def _settings(config: ReplicaConfig, binding: BindingConfig) -> ApplicationSettings:
-    """Say how an application is started."""
-    return ApplicationSettings(
-        command=binding.command,
-        instance=binding.instance,
-        replica=config.replica,
-        folder=binding.folder,
-        environment=binding.environment,
-        message_bytes_max=MESSAGE_BYTES_MAX,
-        patience=Patience(
-            connect_s=binding.connect_s,
-            load_s=binding.load_s,
-            snapshot_s=binding.snapshot_s,
-            handler_s=binding.handler_s,
-        ),
-    )
 
 
 class Standings:

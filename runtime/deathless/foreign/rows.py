@@ -5,8 +5,9 @@
 
     items = msgpack [[type, kind, method, name, sequence, arguments at, body], ...]
 
-Bodies are those of the protocol, as they were read. A row of a lane tells up to which position it goes and the chain of
-all items of that lane up to there (`protocols.ambrosia.items`), also for items that were too long and are not in it.
+Bodies are those of the protocol, as they were read. An item that was too long has type -1, its size in the place of
+where its arguments begin, and no body: whoever waits for it is told. A row of a lane tells up to which position it goes
+and the chain of all items of that lane up to there (`protocols.ambrosia.items`).
 
 Guarantees: what is decoded was encoded, or msgspec.MsgspecError. Does not: decide anything. Imports protocols and the
 author's names.
@@ -71,44 +72,54 @@ class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     destination: str = ""  # of an impulse, whose row is of no lane
 
 
+_TOO_LONG: Final = -1
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = MsgpackReader(tuple[_Item, ...]).decode
 
 
 def encode_items(items: Iterable[Rpc | Oversized], *, with_destination: bool = False) -> bytes:
-    """Give items as bytes; those that were too long are left out."""
-    return _encode(
-        [
-            _Item(
-                each.type,
-                each.kind,
-                each.method,
-                each.name,
-                each.sequence,
-                each.arguments_at,
-                each.body,
-                each.destination if with_destination else "",
-            )
-            for each in items
-            if isinstance(each, Rpc)
-        ]
-    )
+    """Give items as bytes."""
+    return _encode([_item(each, each.destination if with_destination else "") for each in items])
 
 
-def decode_items(data: bytes) -> tuple[Rpc, ...]:
-    """Give items back; those without a destination are for the reader. Raises: msgspec.MsgspecError, ValueError."""
-    return tuple(
-        Rpc(
-            destination=each.destination or SELF,
-            kind=Kind(each.kind),
-            body=each.body,
-            type=MessageType(each.type),
-            method=each.method,
-            name=each.name,
-            sequence=each.sequence,
-            arguments_at=each.arguments_at,
-        )
-        for each in _decode(data)
+def _item(item: Rpc | Oversized, destination: str) -> _Item:
+    if isinstance(item, Oversized):
+        return _Item(_TOO_LONG, item.kind, item.method, item.name, item.sequence, item.size, b"", destination)
+    return _Item(item.type, item.kind, item.method, item.name, item.sequence, item.arguments_at, item.body, destination)
+
+
+def decode_items(data: bytes) -> tuple[Rpc | Oversized, ...]:
+    """Give items back; those without a destination are for the reader.
+
+    Raises: msgspec.MsgspecError, ValueError.
+    """
+    return tuple(_decoded(each) for each in _decode(data))
+
+
+def decode_given(data: bytes) -> tuple[Rpc, ...]:
+    """Give the items of a row that an application gets, none of which is too long.
+
+    Raises: msgspec.MsgspecError, ValueError.
+    """
+    return tuple(each for each in decode_items(data) if isinstance(each, Rpc))
+
+
+def _decoded(item: _Item) -> Rpc | Oversized:
+    destination, kind = item.destination or SELF, Kind(item.kind)
+    if item.type == _TOO_LONG:
+        return Oversized(
+            destination=destination, kind=kind, method=item.method, name=item.name, sequence=item.sequence,
+            size=item.arguments_at,
+        )  # fmt: skip
+    return Rpc(
+        destination=destination,
+        kind=kind,
+        body=item.body,
+        type=MessageType(item.type),
+        method=item.method,
+        name=item.name,
+        sequence=item.sequence,
+        arguments_at=item.arguments_at,
     )
 
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import Final
 
 from deathless.foreign.rows import CALLERS, INPUT, INPUTS, Emitted, Given, What, decode_items, encode_items
-from deathless.protocols.ambrosia.messages import RETURNS, SELF, Kind, Rpc, make_call, make_return
-from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Service, Struct, field
+from deathless.protocols.ambrosia.messages import RETURNS, SELF, Kind, Oversized, Rpc, make_call, make_return
+from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map, Service, Struct, field
 
 EARLY_MAX: Final = 1000  # calls that are kept while the application has not begun
 METHOD_MAX: Final = 1 << 31
@@ -51,6 +51,7 @@ class Shown(Struct):
     strangers: int  # returns that nobody waited for
     sent: int  # calls to other services, ever
     unsent: int  # of these so many name no service, and want no answer
+    too_long: int  # its messages that were too long, ever
 
 
 class Application(Struct):
@@ -59,11 +60,12 @@ class Application(Struct):
     begun: bool = False  # its own first message was logged
     early: list[bytes] = field(default_factory=list)  # items that came before that, in order
     calls: int = 0  # that were given to it, and want an answer
-    waiting: dict[str, str] = field(default_factory=dict)  # promises of those that have none yet, by sequence
+    waiting: Map[int, str] = field(default_factory=Map)  # promises of those that have none yet, by sequence
     strangers: int = 0  # returns that nobody waited for
     sent: int = 0  # calls to other services, ever
     unsent: int = 0  # those of them that name no service, and want no answer
-    outgoing: dict[str, Outgoing] = field(default_factory=dict)  # those that have not left yet, by their number
+    too_long: int = 0  # messages of the application that were too long, ever
+    outgoing: Map[int, Outgoing] = field(default_factory=Map)  # those that have not left yet, by their number
 
 
 application = Service("application", state=Application, single=True)
@@ -83,7 +85,7 @@ async def call(held: Application, ctx: Context, method: int, args: bytes = b"") 
     answer = ctx.promise(Answer)
     held.calls += 1
     sequence = held.calls
-    held.waiting[str(sequence)] = answer.id
+    held.waiting[sequence] = answer.id
     _give(held, ctx, make_call(SELF, method, Kind.ASYNC, args, name=CALLERS, sequence=sequence))
     found = await answer
     if found.error:
@@ -116,7 +118,7 @@ def _give(held: Application, ctx: Context, item: Rpc) -> None:
 @application.query
 def show(held: Application) -> Shown:
     """Give what was called, and what became of it."""
-    return Shown(held.begun, held.calls, len(held.waiting), held.strangers, held.sent, held.unsent)
+    return Shown(held.begun, held.calls, len(held.waiting), held.strangers, held.sent, held.unsent, held.too_long)
 
 
 # ---- for the application -----------------------------------------------------------------------------------------
@@ -131,7 +133,9 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
     to_itself: list[Rpc] = []
     for item in decode_items(row.items):
         target = row.target if row.upto else item.destination
-        if target == SELF:
+        if isinstance(item, Oversized):
+            to_itself += _refuse(held, ctx, target, item)
+        elif target == SELF:
             to_itself.append(item)
         elif item.kind in RETURNS:
             _answer(held, ctx, target, item)
@@ -152,9 +156,21 @@ def _begin(held: Application, ctx: Context, data: bytes) -> None:
         ctx.emit(inputs, Given(What.ITEMS, items))
 
 
+def _refuse(held: Application, ctx: Context, target: str, item: Oversized) -> list[Rpc]:
+    """Tell whoever waits for a message that it was too long; gives what the application is told."""
+    held.too_long += 1
+    if item.kind in RETURNS:
+        text = f"what it returned has {item.size} bytes, which is too long for a message".encode()
+        _answer(held, ctx, target, make_return(SELF, Kind.EXCEPTION, text, name="", sequence=item.sequence))
+    elif item.kind is Kind.ASYNC:
+        text = f"the call has {item.size} bytes, which is too long for a message".encode()
+        return [make_return(SELF, Kind.EXCEPTION, text, name=target, sequence=item.sequence)]
+    return []
+
+
 def _answer(held: Application, ctx: Context, target: str, item: Rpc) -> None:
     """Complete the call that this returns; one that nobody waits for is counted."""
-    promise = held.waiting.pop(str(item.sequence), "") if target == CALLERS else ""
+    promise = held.waiting.pop(item.sequence, "") if target == CALLERS else ""
     if not promise:
         held.strangers += 1
         return
@@ -167,7 +183,7 @@ def _relay(held: Application, ctx: Context, target: str, item: Rpc) -> None:
     """Have a call to another service leave."""
     held.sent += 1
     sequence = item.sequence if item.kind is Kind.ASYNC else -1
-    held.outgoing[str(held.sent)] = Outgoing(target, item.method, item.arguments, sequence)
+    held.outgoing[held.sent] = Outgoing(target, item.method, item.arguments, sequence)
     ctx.fork(application.name, "", "relay", {"number": held.sent})
 
 
@@ -177,7 +193,7 @@ async def relay(held: Application, ctx: Context, number: int) -> None:
 
     That service is called by its handlers `call` or `send`, with method and arguments, at the key behind a slash.
     """
-    outgoing = held.outgoing.pop(str(number), None)
+    outgoing = held.outgoing.pop(number, None)
     if outgoing is None:
         return
     service, _, key = outgoing.target.partition("/")

@@ -1,7 +1,7 @@
 """What waits on its way to an application and from it, counted in bytes; pure.
 
     Rows        came from the topic, and are not delivered yet
-    Unlogged    was emitted, and has not come back as logged
+    Unlogged    was emitted, and is not known to be logged
 
 Guarantees: the sums are exact. Does not: decide what is done when much waits (`coordinator` does). Imports protocols
 and this package.
@@ -67,20 +67,23 @@ class Rows:
 class Unlogged:
     """Items of lanes, by position."""
 
-    __slots__ = ("_by_target", "bytes")
+    __slots__ = ("_by_target", "_logged", "bytes")
 
     def __init__(self) -> None:
         self._by_target: dict[str, deque[tuple[int, int]]] = {}  # position and size
+        self._logged: dict[str, int] = {}  # position up to which the log has a lane
         self.bytes = 0  # Invariant: their sum
 
     def add(self, target: str, position: int, item: Rpc | Oversized) -> None:
-        """It was emitted."""
-        size = size_of(item)
-        self._by_target.setdefault(target, deque()).append((position, size))
-        self.bytes += size
+        """It was emitted; what the log has already, of another replica's application, does not count."""
+        if position > self._logged.get(target, 0):
+            size = size_of(item)
+            self._by_target.setdefault(target, deque()).append((position, size))
+            self.bytes += size
 
-    def forget(self, target: str, upto: int) -> None:
-        """All up to this position is logged."""
+    def logged(self, target: str, upto: int) -> None:
+        """All up to this position is logged, also what is emitted only later."""
+        self._logged[target] = max(self._logged.get(target, 0), upto)
         waiting = self._by_target.get(target)
         while waiting and waiting[0][0] <= upto:
             self.bytes -= waiting.popleft()[1]

@@ -129,6 +129,18 @@ def test_policy_about_callers_goes_by_the_services_own_network_policies(made: bo
     assert f"({str(made).lower()} && object.spec.?networkPolicy" in policy["validations"][0]["expression"]
 
 
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [("http://p.monitoring:9090", 9090), ("http://p.monitoring/prom", 80), ("https://p.monitoring", 443), ("", None)],
+)
+def test_operator_is_told_of_prometheus_and_let_out_to_it(url: str, port: int | None) -> None:
+    found = render({"operator": {"prometheusUrl": url}, "networkPolicy": {"enabled": True}})
+    (container,) = find(found, "Deployment", "deathless-operator")["spec"]["template"]["spec"]["containers"]
+    assert [each for each in container["args"] if "prometheus" in each] == [f"--prometheus-url={url}"] * bool(url)
+    egress = find(found, "NetworkPolicy", "deathless-operator")["spec"]["egress"]
+    assert [each["ports"][0]["port"] for each in egress[2:]] == [port] * bool(url)
+
+
 @EVERY
 def test_every_object_of_the_release_carries_its_labels(values: Object) -> None:
     for each in render(values):

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.config import BindingConfig
+from deathless.base.limits import Limits
 from deathless.base.manifest_fields import Name, NonEmpty, Part, Text, told
 from deathless.base.schema_check import Problem
 from deathless.base.topics.settings import ByteQuantity, Topic, quantity_bytes
@@ -28,6 +29,10 @@ INPUTS: Final = Topic(name="inputs", keep_bytes="64Mi")
 """What the application gets. Rows that a checkpoint of it does not hold yet are kept beyond that."""
 SOURCE: Final = "application"
 """Under this name the log knows what the application sends."""
+LIMITS: Final = {"message_bytes_max": 2 << 20, "item_bytes_max": 2 << 20}
+"""Limits of a service with a binding, where its manifest says nothing else: a message of an application may have 1 MiB,
+and a row of a stream holds bytes as Base64."""
+_ENTRY_BYTES: Final = 64 << 10  # what a row, and a message that waits to leave, have beside the data, at most
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
@@ -66,6 +71,12 @@ class Binding(Part, frozen=True):
     handler_max_seconds: Annotated[
         Seconds, told("It is ended when calls wait for it and it has read none for so long. 0: no limit.")
     ] = 60.0
+
+
+def message_bytes(limits: Limits) -> int:
+    """Give the longest message that an application of a service with these limits may send, in bytes."""
+    row = (limits.message_bytes_max - _ENTRY_BYTES) * 3 // 4
+    return max(1, min(row, limits.item_bytes_max - _ENTRY_BYTES))
 
 
 def binding_problems(

@@ -1,6 +1,7 @@
 """`deathless ambrosia ...`: programs in any language that speak the AMBROSIA client protocol.
 
 check     does a program do what the protocol wants of it?
+replay    does a program emit again what a service's log has of it, or would another one?
 status    how those of a service are
 """
 
@@ -16,6 +17,7 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, print_json, print_table, progress
 
 if TYPE_CHECKING:
+    from deathless.foreign.replay import Differing, ReplayReport
     from deathless.shell.foreign.check.report import Finding, Report
 
 EXIT_FOUND = 1
@@ -136,6 +138,97 @@ def check(
     else:
         _show(report)
     return 0 if report.clean else EXIT_FOUND
+
+
+@ambrosia.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--from",
+    "start",
+    default="newest",
+    show_default=True,
+    metavar="newest|oldest|POSITION",
+    help="The checkpoint of the program to begin from.",
+)
+@click.option(
+    "--to", "end", type=click.IntRange(min=0), metavar="POSITION", help="Last row to run; default: the last there is."
+)
+@click.option("--upgrade", is_flag=True, help="Tell the program to go over to its next version first (12).")
+@service_options
+@json_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def replay(
+    start: str,
+    end: int | None,
+    upgrade: bool,
+    manifest: str,
+    directory: str,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> int:
+    """Run a service's program again over what it got, and compare what it emits with what was logged.
+
+    The program starts in a process of its own, from one of its checkpoints. Nothing of it leaves, and nothing is
+    written, whether the service runs or not. The first message that differs is named; the exit code is 1 then.
+
+    COMMAND is another program, such as the next version, in the place of the manifest's: what would it have emitted?
+
+    \b
+    deathless ambrosia replay                        does the program repeat itself?
+    deathless ambrosia replay --from oldest ./counter-2
+    deathless ambrosia replay --upgrade              a program that has its next version in it
+    """
+    import asyncio
+
+    from deathless.base.errors import InvalidArgument
+    from deathless.foreign.replay import ReplayOrder
+    from deathless.foreign.replay import replay as run
+    from deathless.foreign.settings import settings_of
+
+    config = target(manifest, directory, silent=True).config
+    binding = config.binding
+    if binding is None:
+        raise InvalidArgument(
+            f"the code of service {config.service} is no program", remedy="see `deathless replay` for its own log"
+        )
+    newest, oldest = start == "newest", start == "oldest"
+    if not (newest or oldest or (start.isascii() and start.isdecimal())):
+        raise InvalidArgument(f"--from {start} is no place", remedy="give newest, oldest, or a checkpoint's position")
+    purpose = "rehearsal" if upgrade or command else "replay"
+    order = ReplayOrder(
+        directory=config.directory,
+        settings=settings_of(binding, config.make_limits(), config.replica, purpose=purpose, command=command),
+        start=None if newest or oldest else int(start),
+        oldest=oldest,
+        end=end,
+        upgraded=upgrade,
+    )
+    report = asyncio.run(run(order, progress()))
+    if as_json:
+        print_json(report)
+    else:
+        _show_replay(report)
+    return 0 if report.differs is None else EXIT_FOUND
+
+
+def _show_replay(report: ReplayReport) -> None:
+    if report.differs is not None:
+        _show_differing(report.differs)
+    if report.beyond:
+        print(f"note: {count(report.beyond, 'message')} behind the last one that was logged: compared with nothing")
+    ran = f"{count(report.rows, 'row')} behind the checkpoint at position {report.checkpoint}"
+    verdict = "equal" if report.differs is None else "differs"
+    print(f"{verdict}: {ran}; {count(report.messages, 'message')} got, {count(report.outputs, 'message')} sent")
+
+
+def _show_differing(found: Differing) -> None:
+    to = f"to {found.target or 'itself'}"
+    where = f"position {found.first}" if found.first == found.last else f"positions {found.first} to {found.last}"
+    print(f"{to}, {where}: it sent {'less' if found.fewer else 'something else'} than what was logged")
+    print(f"  where     row {found.row} of what it got")
+    for text in found.expected or ("the log has a digest of it alone",):
+        print(f"  expected  {text}")
+    for text in found.got or ("no message",):
+        print(f"  got       {text}")
 
 
 def _show(report: Report) -> None:

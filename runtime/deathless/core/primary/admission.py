@@ -578,10 +578,13 @@ class Admission:
         return InvalidArgument("clients send CALL messages only"), -1
 
     def _misformed_of_peer(self, messages: Sequence[bytes]) -> DeathlessError | None:
-        size_max = self._limits.message_bytes_max
+        # Not `message_bytes_max`, which is ours: the peer's may be larger, and whatever it logged stands before all
+        # that it sends us later. A frame may be made longer at any time, and that maximum may not.
+        size_max = self._limits.frame_bytes_max
         longest = max(map(len, messages))
         if longest > size_max:
-            return TooLarge(f"message of {longest} bytes, at most {size_max}")
+            text = f"a message of {longest} bytes came from another service, and a frame here has at most {size_max}"
+            return TooLarge(text, remedy="raise limits.frameBytesMax of the service that gets it")
         if min(map(len, messages)) < HEADER_BYTES or not set(map(_KIND_OF, messages)) <= _OF_PEERS:
             return InvalidArgument("peers send FORK, REQUEST, RESPONSE and CANCEL messages only")
         return None

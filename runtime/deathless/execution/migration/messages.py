@@ -24,7 +24,7 @@ from deathless.codec.messages import Kind
 from deathless.codec.nesting import is_too_deep
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.streams.rows import INPUT_PREFIX
-from deathless.execution.author.changes import Accepted, Changes, Gap, renamed_key
+from deathless.execution.author.changes import Accepted, Changes, Gap, Hop, renamed_key
 from deathless.execution.author.inputs import row_decoder
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.declared.unknown_fields import Found, unknown_fields
@@ -211,6 +211,7 @@ class Fitting:
         self._before = before
         self._interfaces = interfaces or {}
         self._takers: dict[tuple[str, int], _Taker] = {}
+        self._ways: dict[int, list[Hop] | Gap] = {}  # by the version that a message is of
         if isinstance(gap := self._changes.way(before.version), Gap):
             raise InvalidService(f"service {service.name}: {gap.why}")
 
@@ -262,7 +263,9 @@ class Fitting:
         return self._changes.removed(waiting.method, self._before.version) == "fail"
 
     def _key(self, key: bytes, version: int) -> bytes:
-        way = self._changes.way(version)
+        way = self._ways.get(version)
+        if way is None:
+            way = self._ways[version] = self._changes.way(version)
         if self._service.single or not key or isinstance(way, Gap):
             return key
         try:

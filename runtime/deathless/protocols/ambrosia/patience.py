@@ -85,7 +85,14 @@ def work_of(state: State, *, loading: bool, replaying: bool) -> Work:
 
 
 _CHECKPOINT_DUE: Final = frozenset(
-    {State.STARTING, State.INITIALIZING, State.SNAPSHOT, State.LEADING_SNAPSHOT, State.SWITCHING}
+    {
+        State.STARTING,
+        State.INITIALIZING,
+        State.SNAPSHOT,
+        State.TESTING_SNAPSHOT,
+        State.LEADING_SNAPSHOT,
+        State.SWITCHING,
+    }
 )
 
 

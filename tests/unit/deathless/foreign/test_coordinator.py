@@ -14,6 +14,7 @@ from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneU
 from deathless.foreign.coordinator import Action, Coordinator
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, encode_items
 from deathless.foreign.streams import Stream
+from deathless.foreign.waiting import Unlogged
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.lanes import Difference, Expectation, Lane
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
@@ -23,7 +24,7 @@ def call(world: World, value: int) -> None:
     """A caller's call, which wants an answer."""
     state = world.log.state
     state.calls += 1
-    state.waiting[str(state.calls)] = f"p{state.calls}"
+    state.waiting[state.calls] = f"p{state.calls}"
     item = make_call(SELF, 5, Kind.ASYNC, b"%d" % value, name=CALLERS, sequence=state.calls)
     if state.begun:
         world.log.rows.append(Given(What.ITEMS, encode_items([item])))
@@ -59,6 +60,34 @@ def test_every_call_is_answered_once_and_every_output_left_once(seed: int) -> No
     assert len(world.log.answers) == len(values)
     assert sorted(map(int, world.log.sent)) == wanted(values)
     assert [row.what for row in world.log.rows].count(What.INITIAL) == 1
+
+
+@pytest.fixture
+def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for hardly anything: one item that is not logged, and one row."""
+    monkeypatch.setattr("deathless.foreign.coordinator.UNLOGGED_BYTES_MAX", 1)
+    monkeypatch.setattr("deathless.foreign.waiting.ROWS_BYTES_MAX", 1)
+
+
+def ended(seed: int) -> bool:
+    """Whether all calls are answered and everything left, once."""
+    world = World(seed)
+    values = run(world)
+    return len(world.log.answers) == len(values) and sorted(map(int, world.log.sent)) == wanted(values)
+
+
+@pytest.mark.usefixtures("cramped")
+@pytest.mark.parametrize("seed", range(30))
+def test_calls_end_however_much_they_emit(seed: int) -> None:
+    """Each call emits more than there is room for, also when replicas are behind, and change roles."""
+    assert ended(seed)
+
+
+@pytest.mark.usefixtures("cramped")
+def test_without_the_logs_word_what_was_emitted_is_in_the_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that would say so come only behind those that wait for room."""
+    monkeypatch.setattr(Unlogged, "logged", lambda *_: None)
+    assert not all(ended(seed) for seed in range(5))
 
 
 def breaks(seeds: int = 200) -> bool:

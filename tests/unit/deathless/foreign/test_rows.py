@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 
-from deathless.foreign.rows import Emitted, What, decode_emitted, decode_items, encode_emitted, encode_items
+from deathless.foreign.rows import (
+    Emitted,
+    What,
+    decode_emitted,
+    decode_given,
+    decode_items,
+    encode_emitted,
+    encode_items,
+)
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call, make_return
 
 CALL = make_call("bank", -3, Kind.ASYNC, b"\0\xff", name="counter", sequence=2**62)
@@ -12,9 +20,11 @@ LONG = Oversized(destination="bank", kind=Kind.FORK, method=1, name="", sequence
 
 
 def test_items_come_back_for_the_reader() -> None:
-    """What was too long is left out."""
-    found = decode_items(encode_items([CALL, LONG, RETURN]))
-    assert found == tuple(msgspec.structs.replace(each, destination=SELF) for each in (CALL, RETURN))
+    """What was too long is told, and an application gets nothing of it."""
+    data = encode_items([CALL, LONG, RETURN])
+    here = tuple(msgspec.structs.replace(each, destination=SELF) for each in (CALL, LONG, RETURN))
+    assert decode_items(data) == here
+    assert decode_given(data) == (here[0], here[2])
 
 
 def test_impulses_keep_where_they_go() -> None:

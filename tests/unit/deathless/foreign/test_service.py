@@ -3,9 +3,9 @@
 import pytest
 
 from deathless.base.errors import HandlerFailed
-from deathless.foreign.rows import CALLERS, INPUT, Emitted, Given, What, decode_items, encode_emitted, encode_items
+from deathless.foreign.rows import CALLERS, INPUT, Emitted, Given, What, decode_given, encode_emitted, encode_items
 from deathless.foreign.service import application, call, inputs
-from deathless.protocols.ambrosia.messages import SELF, Kind, Rpc, make_call, make_return
+from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, make_call, make_return
 from deathless.sdk import CallRefused, Context, Service, Struct
 from deathless.testing import Environment, kill_everywhere
 
@@ -46,7 +46,7 @@ def given(env: Environment) -> list[Given]:
 
 def items(env: Environment) -> list[Rpc]:
     """Calls and returns that it gets."""
-    return [item for row in given(env) if row.what == What.ITEMS for item in decode_items(row.items)]
+    return [item for row in given(env) if row.what == What.ITEMS for item in decode_given(row.items)]
 
 
 def begin(env: Environment) -> None:
@@ -54,7 +54,7 @@ def begin(env: Environment) -> None:
     feed(env, Emitted(What.INITIAL, b"first"))
 
 
-def lane(target: str, upto: int, *sent: Rpc) -> Emitted:
+def lane(target: str, upto: int, *sent: Rpc | Oversized) -> Emitted:
     """A row of a lane."""
     return Emitted(What.ITEMS, encode_items(sent), target, upto, b"12345678")
 
@@ -104,6 +104,31 @@ def test_caller_gets_what_the_application_returned(kind: Kind, payload: bytes, a
         assert (shown.begun, shown.calls, shown.waiting, shown.strangers) == (True, 1, 0, 1)
 
 
+def too_long(kind: Kind, sequence: int) -> Oversized:
+    """A message that was too long."""
+    return Oversized(destination="", kind=kind, method=1, name="", sequence=sequence, size=1 << 30)
+
+
+def test_whoever_waits_for_a_message_that_was_too_long_is_told() -> None:
+    """The caller of the application, the application that called another service or itself; others do not wait."""
+    with Environment(application, bank) as env:
+        begin(env)
+        asked = env.service(application)[""].start(call, 5, b"x")
+        (item,) = items(env)
+        feed(env, lane(CALLERS, 1, too_long(Kind.VALUE, item.sequence)))
+        with pytest.raises(HandlerFailed, match="1073741824 bytes, which is too long"):
+            asked.result()
+        feed(env, lane("bank/alice", 1, too_long(Kind.ASYNC, 7)), lane(SELF, 1, too_long(Kind.ASYNC, 8)))
+        returned = items(env)[1:]
+        assert [(each.kind, each.name, each.sequence) for each in returned] == [
+            (Kind.EXCEPTION, "bank/alice", 7),
+            (Kind.EXCEPTION, SELF, 8),
+        ]
+        feed(env, lane("bank/alice", 2, too_long(Kind.FORK, 0)), lane(SELF, 2, too_long(Kind.FORK, 0)))
+        shown = env.service(application)[""].show()
+        assert (shown.too_long, shown.sent, shown.waiting, len(items(env))) == (5, 0, 0, 3)
+
+
 def test_call_to_itself_is_what_it_gets_next_with_where_its_lane_is() -> None:
     """So all replicas see how far the lane is."""
     with Environment(application) as env:
@@ -111,7 +136,7 @@ def test_call_to_itself_is_what_it_gets_next_with_where_its_lane_is() -> None:
         feed(env, lane(SELF, 2, make_call(SELF, 1, Kind.FORK, b"a"), make_call(SELF, 2, Kind.FORK, b"b")))
         row = given(env)[-1]
         assert (row.target, row.upto, row.chain) == (SELF, 2, b"12345678")
-        assert [each.arguments for each in decode_items(row.items)] == [b"a", b"b"]
+        assert [each.arguments for each in decode_given(row.items)] == [b"a", b"b"]
 
 
 def test_other_services_are_called_once_and_their_answers_come_back() -> None:

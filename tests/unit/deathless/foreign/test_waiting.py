@@ -39,9 +39,13 @@ def test_what_is_logged_is_not_counted_any_more() -> None:
     waiting.add(SELF, 1, CALL)
     assert size_of(LONG) == ITEM_BYTES
     assert waiting.bytes == 2 * size_of(CALL) + ITEM_BYTES
-    waiting.forget("bank", 3)
+    waiting.logged("bank", 3)
     assert (waiting.bytes, waiting.targets()) == (size_of(CALL) + ITEM_BYTES, ["bank", SELF])
-    waiting.forget("bank", 9)
-    waiting.forget("nobody", 9)
+    waiting.logged("bank", 9)
+    waiting.logged("nobody", 9)
     assert waiting.targets() == [SELF]
+    waiting.logged("bank", 5)  # older news
+    waiting.add("bank", 9, CALL)
+    waiting.add("nobody", 10, CALL)
+    assert waiting.targets() == [SELF, "nobody"], "what is emitted later than another one emitted it is logged"
     waiting.check_invariants()

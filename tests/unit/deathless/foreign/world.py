@@ -59,7 +59,7 @@ class Turn:
 
     def fork(self, _service: str, _key: str, _method: str, arguments: dict[str, int]) -> None:
         """Another service is called."""
-        self._log.sent.append(self._log.state.outgoing.pop(str(arguments["number"])).args)
+        self._log.sent.append(self._log.state.outgoing.pop(arguments["number"]).args)
 
     def complete(self, promise: str, value: object) -> None:
         """A caller gets its answer."""

@@ -45,6 +45,7 @@ def test_arguments_of_the_chart_are_understood() -> None:
         "--api-server-ports=443",
         "--drill-agents",
         "--drill-agent-service-account=agent",
+        "--prometheus-url=http://prometheus.monitoring:9090/",
         "--resync-seconds=60",
     )
     settings = found.settings
@@ -52,6 +53,7 @@ def test_arguments_of_the_chart_are_understood() -> None:
     assert settings.pull_secrets == ("a", "b") and settings.pull_policy == "Never"
     assert settings.lock_endpoints == ("https://e0:2379", "https://e1:2379")
     assert (settings.lock_tls_secret, settings.lock_user_secret, settings.lock_users) == ("tls", "user", True)
+    assert settings.prometheus_url == "http://prometheus.monitoring:9090"
     assert (settings.network_policies, settings.drill_agents, settings.resync_s) == (False, True, 60)
 
 
@@ -68,6 +70,12 @@ def test_environment_gives_what_arguments_leave_out(monkeypatch: pytest.MonkeyPa
 def test_wrong_ports_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig):
         port_numbers(text)
+
+
+@pytest.mark.parametrize("text", ["prometheus:9090", "http://", "file:///etc", "http://p:9090?query=up", "http://p#x"])
+def test_what_is_no_address_of_a_prometheus_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="--prometheus-url"):
+        options(f"--prometheus-url={text}")
 
 
 def test_lease_times_that_contradict_each_other_are_refused() -> None:

@@ -26,7 +26,7 @@ from deathless_operator.cluster.observe import (
 from deathless_operator.cluster.trust import secret_facts
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.service.reading import show_time
-from deathless_operator.plan.snapshot import Failure, Warned
+from deathless_operator.plan.snapshot import Failure, Measured, Warned
 
 NOW = 1_800_000_000.0
 BACK_OFF_S = 1000.0
@@ -208,6 +208,27 @@ def test_drills_that_a_ramp_names_are_looked_at_and_no_others() -> None:
     found = asyncio.run(observer._drills("prod", world.snapshot().live_upgrades))
     assert [each.name for each in found] == ["nightly"]
     assert api.kinds == [DRILL, DRILL]
+
+
+def test_numbers_that_a_ramp_waits_for_are_asked_for_until_the_upgrade_has_ended() -> None:
+    world = running()
+    metrics = [{"name": "errors", "query": "errors", "max": 0.0}]
+    world.ask("second", "bank:other", ramp=[{"shards": 1, "metrics": metrics}])
+    asked: list[str] = []
+
+    async def measure(query: str) -> Measured:
+        asked.append(query)
+        return Measured(value=1.0)
+
+    async def look(phase: str) -> dict[str, Measured]:
+        shard = {"shard": 0, "completionTime": "2026-01-01T00:00:00Z"}
+        world.live_upgrades["second"]["status"] = {"phase": phase, "shards": [shard]}
+        observer = Observer(OneObject(), None, OperatorSettings(), measure=measure)  # type: ignore[arg-type]  # likewise
+        return await observer._measured(world.snapshot().live_upgrades)
+
+    assert asyncio.run(look("Ramping")) == {"errors": Measured(value=1.0)}
+    assert asyncio.run(look("Succeeded")) == {}
+    assert asked == ["errors"]
 
 
 def test_a_rehearsal_that_an_upgrade_names_is_looked_at() -> None:

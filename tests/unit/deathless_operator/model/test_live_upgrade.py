@@ -34,6 +34,12 @@ def test_defaults_ask_for_the_upgrade_at_any_time() -> None:
         ({"window": {"schedule": "0 2 * * *", "timeZone": "Mars/Base"}}, "Mars/Base"),
         ({"window": {"schedule": "0 2 * * *", "durationSeconds": 5}}, "spec.window.durationSeconds"),
         ({"ramp": [{"shards": 2}, {"shards": 2}]}, "spec.ramp: shards of each step"),
+        ({"ramp": [{"shards": 1, "metrics": [{"name": "m", "query": "q"}]}]}, "ramp[0].metrics: m has neither"),
+        (
+            {"ramp": [{"shards": 1, "metrics": [{"name": "m", "query": "q", "min": 2.0, "max": 1.0}]}]},
+            "min of m is above its max",
+        ),
+        ({"ramp": [{"shards": 1, "metrics": [{"name": "m", "query": "", "max": 1.0}]}]}, "ramp[0].metrics[0].query"),
         ({"ramp": [{"shards": 0}]}, "spec.ramp[0].shards"),
         ({"colour": "red"}, "spec"),
     ],

@@ -51,6 +51,7 @@ from deathless_operator.plan.snapshot import (
     ChildView,
     Failure,
     IssuerFacts,
+    Measured,
     SecretFacts,
     Snapshot,
     Warned,
@@ -115,6 +116,7 @@ class World:
     safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
     live_upgrades: dict[str, Raw] = field(default_factory=dict)
     drills: dict[str, Raw] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
     rehearsals: dict[str, Raw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,6 +161,7 @@ class World:
             pods=tuple(read_pod(copied(found)) for found in self.pods.values()),
             nodes=tuple(read_node(found) for found in self.nodes.values()),
             live_upgrades=tuple(read_live_upgrade(copied(found)) for found in self.live_upgrades.values()),
+            measured=self.measured,
             drills=tuple(read_drill(copied(found)) for found in self.drills.values()),
             rehearsals=tuple(read_rehearsal(copied(found)) for found in self.rehearsals.values()),
             claim=read_claim(wanted) if wanted else None,

@@ -4,6 +4,8 @@
     spec.ramp[].holdSeconds not over   they wait, counted from when the last shard of the step was done
     spec.ramp[].drill                  they wait for a run that began afterwards and passed; one that failed is told,
                                        and a later one that passes opens the gate
+    spec.ramp[].metrics                they wait until each number is within its bounds. One that can't be told is not:
+                                       no data, several series, no Prometheus, or one that does not answer
 
 Guarantees: a function of the snapshot; the times are those of the LiveUpgrade's status, so an operator that is started
 again counts on. Does not: go back by itself. A gate that stays shut is a matter for a person, who has the drill run
@@ -13,9 +15,9 @@ again, takes the step out of the spec, or gives the action Abort or BackOut. Imp
 from __future__ import annotations
 
 from deathless_operator.model.drill import DrillRun
-from deathless_operator.model.live_upgrade import LiveUpgradeResource, RampStep
+from deathless_operator.model.live_upgrade import LiveUpgradeResource, MetricGate, RampStep
 from deathless_operator.plan.service.reading import read_time, show_time
-from deathless_operator.plan.snapshot import Snapshot
+from deathless_operator.plan.snapshot import Measured, Snapshot
 
 
 def gate_of(snapshot: Snapshot, resource: LiveUpgradeResource) -> str:
@@ -31,7 +33,34 @@ def gate_of(snapshot: Snapshot, resource: LiveUpgradeResource) -> str:
         return f"the next shards follow once {run} the new code"
     if snapshot.now < (over := max(times) + step.hold_seconds):
         return f"{run} the new code, and the next ones follow at {show_time(over)}"
-    return _drilled(snapshot, step, max(times)) if step.drill else ""
+    return (_drilled(snapshot, step, max(times)) if step.drill else "") or _out_of_bounds(snapshot, step)
+
+
+def queries_of(resource: LiveUpgradeResource) -> tuple[str, ...]:
+    """Give the expressions of the step at which a ramp stands, as its status says; none where it is under way."""
+    steps = resource.spec.ramp if resource.spec is not None else ()
+    done = {each.shard for each in resource.status.shards if each.completion_time}
+    step = next((each for each in reversed(steps) if done.issuperset(range(each.shards))), None)
+    return tuple(metric.query for metric in step.metrics) if step is not None else ()
+
+
+def _out_of_bounds(snapshot: Snapshot, step: RampStep) -> str:
+    """Say which numbers of a step are not within their bounds; empty: all are."""
+    found = [told for metric in step.metrics if (told := _why_not(metric, snapshot.measured.get(metric.query)))]
+    return f"the next shards follow once {'; and '.join(found)}" if found else ""
+
+
+def _why_not(metric: MetricGate, measured: Measured | None) -> str:
+    """Say what a number has to be, and what it is; empty: it is so."""
+    low, high = metric.min, metric.max
+    value = measured.value if measured is not None else None
+    if value is not None and (low is None or value >= low) and (high is None or value <= high):
+        return ""
+    both = (("at least", low), ("at most", high))
+    bounds = [f"{word} {bound:g}" for word, bound in both if bound is not None]
+    problem = measured.problem if measured is not None else "it has not been asked for yet"
+    said = f"it is {value:g}" if value is not None else f"it can't be told: {problem}"
+    return f"metric {metric.name} is {' and '.join(bounds)} ({said})"
 
 
 def _drilled(snapshot: Snapshot, step: RampStep, since: float) -> str:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from deathless.base.foreign.binding import INPUTS, SERVICE_MODULE, binding_config
+from deathless.base.foreign.binding import INPUTS, SERVICE_MODULE, binding_config, message_bytes
 from deathless.base.manifest import Manifest, relation_problems, replica_configs
 
 BINDING: dict[str, object] = {"command": ["./counter", "--send={sendPort}"]}
@@ -29,6 +29,18 @@ def test_replicas_get_the_application_and_the_topic_that_it_reads() -> None:
         assert (config.binding.folder, config.binding.environment) == ("/f", {"LEVEL": "2"})
         assert config.binding.checkpoint_bytes == 1 << 20
         assert [driver.name for driver in config.drivers] == [INPUTS.name]
+
+
+def test_message_of_a_mebibyte_has_room_and_a_manifest_may_say_otherwise() -> None:
+    """Each of both limits bounds it."""
+    sizes = []
+    for limits in ({}, {"messageBytesMax": 1 << 20}, {"itemBytesMax": 1 << 18}):
+        found = manifest(binding=BINDING, limits=limits)
+        (config,) = replica_configs(found, module=found.spec.module, directory="/d", token="", folder="/f")[:1]
+        sizes.append(message_bytes(config.make_limits()))
+    assert sizes[0] > 1 << 20
+    assert sizes[1] == ((1 << 20) - (64 << 10)) * 3 // 4
+    assert sizes[2] == (1 << 18) - (64 << 10)
 
 
 def test_application_may_have_another_name() -> None:

@@ -164,10 +164,20 @@ def test_a_stranger_can_not_send_as_a_peer_and_a_client_can_not_send_what_peers_
     ],
 )
 def test_what_peers_do_not_send_is_refused(message: bytes, code: str) -> None:
-    place = Place(Limits(clock_step_us=1 << 62, message_bytes_max=1000))
+    place = Place(Limits(clock_step_us=1 << 62, message_bytes_max=1000, frame_bytes_max=1500))
     session = place.introduce()
     place.do(place.primary.batches_received([(PEER, batch(session, 1, [message]))]))
     assert [refused.code for refused in place.refusals()] == [code]
+
+
+def test_peer_whose_messages_may_be_longer_than_ours_is_served() -> None:
+    """It logged what it sends: refused, it would stand before everything that comes later, for ever."""
+    place = Place(Limits(clock_step_us=1 << 62, message_bytes_max=1000))
+    session = place.introduce()
+    place.peer_sends(session, 1, bytes(2000), b"next")
+    place.settle()
+    assert [len(args) for _, args in place.script.got] == [2000, 4]
+    assert place.commits() == [2]
 
 
 def test_a_peers_message_that_killed_twice_is_parked_and_acknowledged() -> None:

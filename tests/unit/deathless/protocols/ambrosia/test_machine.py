@@ -88,6 +88,13 @@ PATHS: dict[State, tuple[Event | bytes, ...]] = {
     State.LOADING: LOADED[:-1],
     State.FOLLOWING: FOLLOWING,
     State.TESTING: (*LOADED, on.TestUpgrade(), on.Confirmed(lsn=5), on.Deliver(lsn=1, rpcs=(INPUT,))),
+    State.TESTING_SNAPSHOT: (
+        *LOADED,
+        on.TestUpgrade(),
+        on.Confirmed(lsn=5),
+        on.Deliver(lsn=1, rpcs=(INPUT,)),
+        on.TakeCheckpoint(),
+    ),
     State.SNAPSHOT: (*FOLLOWING, on.TakeCheckpoint()),
     State.LEADING: LEADING,
     State.LEADING_SNAPSHOT: (*LEADING, on.TakeCheckpoint()),
@@ -140,7 +147,7 @@ def test_what_is_ordered_is_judged_by_the_table(state: State, order: Order) -> N
 def test_the_table_says_what_is_known_of_the_protocol() -> None:
     # The page: an impulse during recovery is a violation; so is everything but AttachTo before there is state.
     early = {State.CONNECTING, State.WAITING, State.LOADING}
-    replaying = {State.FOLLOWING, State.TESTING, State.SNAPSHOT}
+    replaying = {State.FOLLOWING, State.TESTING, State.TESTING_SNAPSHOT, State.SNAPSHOT}
     leading = {State.LEADING, State.LEADING_SNAPSHOT, State.SWITCHING, State.SWITCHED}
     for state in early:
         assert set(APPLICATION[state]) == {Sent.ATTACH}

@@ -65,7 +65,8 @@ def test_other_work_begins_anew() -> None:
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.GONE])
 def test_each_state_is_some_work(state: State) -> None:
-    due = {State.STARTING, State.INITIALIZING, State.SNAPSHOT, State.LEADING_SNAPSHOT, State.SWITCHING}
+    leading = {State.STARTING, State.INITIALIZING, State.LEADING_SNAPSHOT, State.SWITCHING}
+    due = {*leading, State.SNAPSHOT, State.TESTING_SNAPSHOT}
     work = work_of(state, loading=False, replaying=False)
     if state in due:
         assert work is Work.SNAPSHOT

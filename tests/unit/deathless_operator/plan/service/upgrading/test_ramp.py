@@ -9,7 +9,9 @@ from tests.unit.deathless_operator.plan.plan_world import World, running
 from tests.unit.deathless_operator.plan.service.upgrading.test_asked_for import OTHER, ROUNDS, until_phase
 
 from deathless_operator.model import names
-from deathless_operator.plan.service.reading import show_time
+from deathless_operator.plan.service.reading import read_live_upgrade, show_time
+from deathless_operator.plan.service.upgrading.ramp import queries_of
+from deathless_operator.plan.snapshot import Measured
 
 FORMER = "aa" * 16
 STEPS = [{"shards": 1, "holdSeconds": 3600}, {"shards": 2, "holdSeconds": 0}]
@@ -128,3 +130,53 @@ def test_a_drill_whose_spec_can_not_be_read_counts_by_its_runs() -> None:
     world.drills["nightly"]["spec"] = {"fault": "nonsense"}
     world.settle(2 * ROUNDS)
     assert set(world.log_codes.values()) == {OTHER}
+
+
+ERRORS = {"name": "errors", "query": "errors / calls", "max": 0.01}
+CALLS = {"name": "calls", "query": "calls", "min": 1.0}
+MEASURED = {"shards": 1, "holdSeconds": 0, "metrics": [ERRORS, CALLS]}
+GOOD = {"errors / calls": Measured(value=0.01), "calls": Measured(value=1.0)}
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({}, "metric errors is at most 0.01 (it can't be told: it has not been asked for yet)"),
+        (GOOD | {"errors / calls": Measured(value=0.02)}, "metric errors is at most 0.01 (it is 0.02)"),
+        (GOOD | {"calls": Measured(value=0.5)}, "once metric calls is at least 1 (it is 0.5)"),
+        (GOOD | {"calls": Measured(problem="there is no data")}, "(it can't be told: there is no data)"),
+        (GOOD | {"errors / calls": Measured(value=float("nan"))}, "metric errors is at most 0.01 (it is nan)"),
+    ],
+)
+def test_a_number_that_is_out_of_bounds_or_can_not_be_told_keeps_the_gate_shut(
+    found: dict[str, Measured], told: str
+) -> None:
+    world = ramping(MEASURED, shards=2)
+    world.measured = found
+    world.settle(ROUNDS)
+    assert told in world.upgrade("second")["message"]
+    assert sorted(world.log_codes.values()) == [FORMER, OTHER]
+    assert world.plan().requeue_s is not None, "it is asked again without anybody's doing"
+    world.measured = GOOD
+    world.settle(2 * ROUNDS)
+    assert set(world.log_codes.values()) == {OTHER}
+
+
+def test_a_drill_and_a_number_are_both_waited_for() -> None:
+    world = ramping({**MEASURED, "drill": "nightly"}, shards=2)
+    world.measured = GOOD
+    world.settle(ROUNDS)
+    assert sorted(world.log_codes.values()) == [FORMER, OTHER]
+    add_drill(world, "Passed")
+    world.measured = {}
+    world.settle(ROUNDS)
+    assert "metric errors" in world.upgrade("second")["message"]
+    assert sorted(world.log_codes.values()) == [FORMER, OTHER]
+
+
+def test_numbers_of_the_step_at_which_the_ramp_stands_are_asked_for_and_no_others() -> None:
+    world = ramping({**MEASURED, "holdSeconds": 3600}, {"shards": 2, "metrics": [ERRORS]})
+    found = read_live_upgrade(world.live_upgrades["second"])
+    assert queries_of(found) == ("errors / calls", "calls")
+    del world.live_upgrades["second"]["status"]
+    assert queries_of(read_live_upgrade(world.live_upgrades["second"])) == ()

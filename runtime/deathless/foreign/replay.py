@@ -1,0 +1,289 @@
+"""Runs a program again in a process of its own, over rows that its service recorded: repro test and upgrade test.
+
+    repro test     the same program, from a checkpoint, over the rows behind it: does it emit what the log has?
+    upgrade test   another program, or one that has two versions and is told to go over (12), from the same checkpoint
+
+Nothing of it leaves: there is no connection to the service, it is never told that it leads, and the folder of the
+service is read alone. At the end it gives a checkpoint, which says that it has emitted everything, and is thrown away.
+
+Guarantees: nothing is written, and nothing of the process is left when `replay` has returned. Does not: keep the
+service from dropping rows and checkpoints meanwhile; that is told as an error. Imports the shell and this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import ApplicationEnded, ApplicationStateMissing, InvalidArgument
+from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found
+from deathless.foreign.feed import Feed
+from deathless.foreign.rerun import Parting, Rerun
+from deathless.foreign.rows import Given
+from deathless.protocols.ambrosia import events as on
+from deathless.protocols.ambrosia.bounds import Bounds
+from deathless.protocols.ambrosia.machine import ApplicationMachine
+from deathless.protocols.ambrosia.states import State
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.foreign.application import Application, ApplicationSettings, Death
+from deathless.shell.foreign.check.comparing import show
+
+COMMITTER: Final = 7_002
+READ_S: Final = 0.002  # between two looks at how much the application has read
+UNREAD_BYTES_MAX: Final = 4 << 20  # that the application has not read: then it gets no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder:
+    """What is to be run.
+
+    Attributes:
+        directory: of the service's shard.
+        settings: how the program is started.
+        start: position of the checkpoint that it begins from; None: of the newest.
+        oldest: it begins from the oldest checkpoint that is kept, in place of `start`.
+        end: position of the last row that it gets; None: of the last there is.
+        upgraded: it is told to go over to its next version (12) before the rows.
+    """
+
+    directory: str
+    settings: ApplicationSettings
+    start: int | None = None
+    oldest: bool = False
+    end: int | None = None
+    upgraded: bool = False
+
+
+class Differing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the program emitted something else than the log has.
+
+    Attributes:
+        target: of the messages; "": the service itself.
+        first: position among all messages for the target: everything before it is equal.
+        last: position at which it was found; the difference is there, or between both.
+        row: position of the row that tells what was logged.
+        fewer: the program sent nothing there.
+        expected: what was logged, from `first` on; empty: the log has a digest of it alone.
+        got: what the program sent, from `first` on.
+    """
+
+    target: str
+    first: int
+    last: int
+    row: int
+    fewer: bool
+    expected: tuple[str, ...]
+    got: tuple[str, ...]
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of it.
+
+    Attributes:
+        checkpoint: position that it began from.
+        end: position of the last row that it got.
+        rows: that it got.
+        messages: calls and returns in them.
+        outputs: that it sent.
+        beyond: those of them that the log has not up to `end`, so that they were compared with nothing.
+        refused: outputs that went nowhere, in this run as in any other.
+        upgraded: it was told to go over to its next version.
+        differs: where it parted from the log; None: nowhere.
+    """
+
+    checkpoint: int
+    end: int
+    rows: int
+    messages: int
+    outputs: int
+    beyond: int
+    refused: int
+    upgraded: bool
+    differs: Differing | None
+
+
+async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayReport:
+    """Run it.
+
+    Args:
+        order: what.
+        tell: told how far it is, after each block of rows.
+
+    Raises:
+        ApplicationStateMissing: there is no whole checkpoint.
+        InvalidArgument: none at that position, or it lies behind the end.
+        TopicRowsDropped: rows behind it are not kept any more.
+        DeathlessError: the program can't be started, ended, stood still or broke the protocol.
+        OSError: a file can't be read.
+    """
+    folder = Checkpoints(RealFileSystem(Path(order.directory)), "")
+    found = await asyncio.to_thread(_find, folder, order)
+    feed = Feed(order.directory, found.head.service_id, found.head.incarnation)
+    reach = await asyncio.to_thread(feed.reach)
+    end = max(reach - 1, found.head.position) if order.end is None else order.end
+    if end < found.head.position:
+        raise InvalidArgument(
+            f"the checkpoint stands at position {found.head.position}, behind {end}",
+            remedy="begin from an earlier one (--from oldest), or end later",
+        )
+    if end > max(reach - 1, found.head.position):
+        raise InvalidArgument(f"the last row is at position {reach - 1}, before {end}", remedy="end there, or earlier")
+    machine = ApplicationMachine(
+        name=order.settings.instance,
+        committer=COMMITTER,
+        bounds=Bounds(message_bytes_max=order.settings.message_bytes_max),
+    )
+    run = _Run(order.settings, machine, Rerun(machine, found.head))
+    try:
+        await run.begin(folder.blob(found), upgraded=order.upgraded)
+        while run.rerun.delivered < end and run.rerun.parting is None:
+            rows = await asyncio.to_thread(feed.read, run.rerun.delivered + 1)
+            if not rows:
+                break
+            await run.deliver([each for each in rows if each[0] <= end])
+            tell(f"row {run.rerun.delivered:,} of {end:,}")
+        await run.finish()
+    finally:
+        await run.end()
+    return _report(order, found.head.position, run.rerun)
+
+
+def _find(folder: Checkpoints, order: ReplayOrder) -> Found:
+    """Give the checkpoint to begin from."""
+    positions = folder.positions()
+    if not positions:
+        raise ApplicationStateMissing("the service has no checkpoint of its program")
+    default = positions[-1] if order.oldest else positions[0]
+    position = default if order.start is None else order.start
+    if position not in positions:
+        there = ", ".join(map(str, reversed(positions)))
+        raise InvalidArgument(f"no checkpoint stands at position {position}", remedy=f"name one of these: {there}")
+    try:
+        return folder.look(position)
+    except (CheckpointDamaged, FileNotFoundError) as error:
+        raise ApplicationStateMissing(
+            f"the checkpoint at position {position} can't be read: {error}", remedy="name another one with --from"
+        ) from error
+
+
+def _report(order: ReplayOrder, start: int, rerun: Rerun) -> ReplayReport:
+    counted = rerun.counted
+    return ReplayReport(
+        checkpoint=start,
+        end=rerun.delivered,
+        rows=counted.rows,
+        messages=counted.messages,
+        outputs=counted.outputs,
+        beyond=rerun.beyond if rerun.parting is None else 0,
+        refused=counted.refused,
+        upgraded=order.upgraded,
+        differs=_differing(rerun.parting) if rerun.parting is not None else None,
+    )
+
+
+def _differing(parting: Parting) -> Differing:
+    return Differing(
+        target=parting.target,
+        first=parting.first,
+        last=parting.last,
+        row=parting.row,
+        fewer=parting.fewer,
+        expected=tuple(map(show, parting.expected)),
+        got=tuple(map(show, parting.got)),
+    )
+
+
+class _Run:
+    """The process that runs it.
+
+    Args:
+        settings: how it is started.
+        machine: of it, new.
+        rerun: what it gets, and what it is compared with.
+    """
+
+    def __init__(self, settings: ApplicationSettings, machine: ApplicationMachine, rerun: Rerun) -> None:
+        self.rerun = rerun
+        self._machine = machine
+        self._application = Application(settings, machine, self)
+        self._application.replaying = True
+        self._changed = asyncio.Event()
+        self._death: Death | None = None
+        self._has_given = False  # the checkpoint at its end
+
+    async def begin(self, blob: Iterator[bytes], *, upgraded: bool) -> None:
+        """Start it, and give it the checkpoint."""
+        self._application.start()
+        await self._until(lambda: self._machine.state is State.WAITING)
+        self._order(self.rerun.load())
+        while piece := await asyncio.to_thread(next, blob, b""):
+            self._order(on.LoadPart(data=piece))
+            await self._has_room()
+        if upgraded:
+            self._order(on.TestUpgrade())
+
+    async def deliver(self, rows: list[tuple[int, Given]]) -> None:
+        """Give it rows, as fast as it reads them."""
+        for event in self.rerun.deliver(rows):
+            self._order(event)
+            await self._has_room()
+
+    async def finish(self) -> None:
+        """Have it give a checkpoint, behind everything that it emits; then nothing more comes."""
+        if self.rerun.parting is not None:
+            return
+        self._order(on.TakeCheckpoint())
+        await self._until(lambda: self._has_given)
+        self.rerun.ended()
+
+    async def end(self) -> None:
+        """End it, if it lives."""
+        self._application.stop()
+        while self._death is None:
+            self._changed.clear()
+            await self._changed.wait()
+
+    # ---- what the application tells ------------------------------------------------------------------------------
+
+    def application_connected(self) -> None:
+        """See shell.foreign.application.Owner."""
+        self._changed.set()
+
+    def carry_out(self, effects: list[on.Effect]) -> None:
+        """See shell.foreign.application.Owner."""
+        for event in self.rerun.took(effects):
+            self._application.order(event)
+        self._has_given |= any(isinstance(each, on.CheckpointEnded) for each in effects)
+        self._changed.set()
+
+    def application_ended(self, death: Death) -> None:
+        """See shell.foreign.application.Owner."""
+        self._death = death
+        self._changed.set()
+
+    # ---- waiting -------------------------------------------------------------------------------------------------
+
+    def _order(self, event: on.Event) -> None:
+        self._alive()
+        if self.rerun.parting is None:
+            self._application.order(event)
+
+    async def _has_room(self) -> None:
+        while self._application.waiting > UNREAD_BYTES_MAX and self._death is None:  # noqa: ASYNC110  nobody tells when it was read
+            await asyncio.sleep(READ_S)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait until this is so, or it parted from the log. Raises: what it ended by."""
+        while not holds() and self.rerun.parting is None:
+            self._alive()
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _alive(self) -> None:
+        if self._death is not None and self.rerun.parting is None:
+            raise self._death.error or ApplicationEnded("it was stopped")
