@@ -139,3 +139,28 @@ def kill(counter: Counter, victim: str) -> None:
         case _:
             pid = supervisors[leader.replica]
     assert send_signal(pid, signal.SIGKILL)
+
+
+def test_another_program_goes_on_where_the_former_one_was(tmp_path: Path) -> None:
+    """It adds twice as much, and has its state in a format of its own; what was logged is not added again."""
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter, counter.client() as client:
+        counter.write_manifest(1)
+        counter.up()
+        assert [add(client, 5) for _ in range(25)][-1] == 125
+        later = tmp_path / "next" / "later.py"
+        later.parent.mkdir()
+        later.write_text(
+            counter.program.read_text()
+            .replace("self.bytes += len", "self.bytes += 2 * len")
+            .replace("return STATE.pack(", 'return b"later " + STATE.pack(')
+            .replace("unpack(state)", 'unpack(state.removeprefix(b"later "))')
+        )
+        again = [sys.executable, str(later)]
+        assert "to $callers" in counter.run("ambrosia", "replay", *again, code=1).stdout
+        assert "DL3111" in counter.run("ambrosia", "upgrade", *again, code=64).stderr
+        counter.down()
+        counter.program = later
+        counter.write_manifest(1)
+        assert counter.json("ambrosia", "upgrade")["upgraded"]
+        counter.up()
+        assert add(client, 10) == 125 + 20

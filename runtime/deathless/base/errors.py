@@ -26,7 +26,8 @@
     |  |  SourceKeyChanged, SparkMissing,
     |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
     |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
-    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown
+    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown,
+    |  |  ProgramClaimed, ProgramNotRepeated
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -48,6 +49,8 @@ from deathless.base.error_tree.foreign import (
     ApplicationStalled,
     ApplicationStateMissing,
     LaneUnknown,
+    ProgramClaimed,
+    ProgramNotRepeated,
 )
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
 from deathless.base.error_tree.pipelines import SparkMissing
@@ -110,6 +113,8 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "InputUnreadable",
     "Invalid",
     "LaneUnknown",
+    "ProgramClaimed",
+    "ProgramNotRepeated",
     "RetryLater",
     "SinkColumnsChanged",
     "SinkEngineUnfit",

@@ -24,6 +24,8 @@ _CONTAINERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 _decode: Final = msgspec.msgpack.Decoder().decode
 _decode_json: Final = msgspec.json.Decoder().decode
 _BRACKETS: Final = b"[{"
+_HOLDS: Final = frozenset((dict, list, tuple))
+"""What a decoder without a type makes of containers: of just these classes."""
 
 
 def is_too_deep(data: bytes, levels_max: int = NESTING_MAX) -> bool:
@@ -64,9 +66,9 @@ def _has_more_levels(level: list[object], levels_max: int) -> bool:
             if isinstance(value, dict):
                 inside += value
                 inside += value.values()
-            elif isinstance(value, list | tuple):
+            elif isinstance(value, (list, tuple)):  # a union would be made anew for each value
                 inside += value
-        level = [value for value in inside if isinstance(value, dict | list | tuple)]
+        level = [value for value in inside if type(value) in _HOLDS]
         if not level:
             return False
     return True

@@ -266,10 +266,7 @@ class Writing:
     def end(self) -> bool:
         """Make it durable and give it its name; False: another one of this position is there. Raises: OSError."""
         files = self._files
-        files.write(self._handle, self._at, self._digest.digest())
-        files.truncate(self._handle, self._at + _DIGEST_BYTES)
-        files.sync(self._handle)
-        files.close(self._handle)
+        self._close()
         try:
             files.link(self._partial, _name(self.head.position))
         except FileExistsError:
@@ -278,6 +275,19 @@ class Writing:
             files.unlink(self._partial)
         files.sync_folder(FOLDER)
         return True
+
+    def replace(self) -> None:
+        """Make it durable and put it in the place of the one of its position, at once. Raises: OSError."""
+        self._close()
+        self._files.rename(self._partial, _name(self.head.position))
+        self._files.sync_folder(FOLDER)
+
+    def _close(self) -> None:
+        files = self._files
+        files.write(self._handle, self._at, self._digest.digest())
+        files.truncate(self._handle, self._at + _DIGEST_BYTES)
+        files.sync(self._handle)
+        files.close(self._handle)
 
     def drop(self) -> None:
         """Let go of it: it did not become whole."""

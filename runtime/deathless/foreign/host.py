@@ -38,6 +38,7 @@ from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
 from deathless.foreign.checkpointing import Checkpointing
 from deathless.foreign.checkpoints import Checkpoints, Found
+from deathless.foreign.claim import claim
 from deathless.foreign.coordinator import (
     Action,
     BeginFile,
@@ -184,6 +185,12 @@ class Run:
 
         Raises: whatever it can't go on from; the application is gone then.
         """
+        with claim(self._config.directory, alone=False):
+            await self._live(standing, now_stands)
+        if self.error is not None:
+            raise self.error
+
+    async def _live(self, standing: asyncio.Event, now_stands: Standings) -> None:
         try:
             self._application.start()
             self._begin(self._checkpointing.run())
@@ -199,8 +206,6 @@ class Run:
                     raise StreamFenced("another replica's application leads")
         finally:
             await self._close()
-        if self.error is not None:
-            raise self.error
 
     def _follow(self, standing: Standing) -> bool:
         """Follow the replica's role; False: it led and does not, so this process ends."""

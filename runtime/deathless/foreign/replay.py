@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import ApplicationEnded, ApplicationStateMissing, InvalidArgument
-from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found
+from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found, Head, Writing
 from deathless.foreign.feed import Feed
 from deathless.foreign.rerun import Parting, Rerun
 from deathless.foreign.rows import Given
@@ -122,44 +122,42 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
         OSError: a file can't be read.
     """
     folder = Checkpoints(RealFileSystem(Path(order.directory)), "")
-    found = await asyncio.to_thread(_find, folder, order)
-    feed = Feed(order.directory, found.head.service_id, found.head.incarnation)
-    reach = await asyncio.to_thread(feed.reach)
-    end = max(reach - 1, found.head.position) if order.end is None else order.end
+    found = await asyncio.to_thread(find, folder, start=order.start, oldest=order.oldest)
+    feed = feed_of(order.directory, found)
+    last = await asyncio.to_thread(last_row, feed, found)
+    end = last if order.end is None else order.end
     if end < found.head.position:
         raise InvalidArgument(
             f"the checkpoint stands at position {found.head.position}, behind {end}",
             remedy="begin from an earlier one (--from oldest), or end later",
         )
-    if end > max(reach - 1, found.head.position):
-        raise InvalidArgument(f"the last row is at position {reach - 1}, before {end}", remedy="end there, or earlier")
-    machine = ApplicationMachine(
-        name=order.settings.instance,
-        committer=COMMITTER,
-        bounds=Bounds(message_bytes_max=order.settings.message_bytes_max),
-    )
-    run = _Run(order.settings, machine, Rerun(machine, found.head))
-    try:
-        await run.begin(folder.blob(found), upgraded=order.upgraded)
-        while run.rerun.delivered < end and run.rerun.parting is None:
-            rows = await asyncio.to_thread(feed.read, run.rerun.delivered + 1)
-            if not rows:
-                break
-            await run.deliver([each for each in rows if each[0] <= end])
-            tell(f"row {run.rerun.delivered:,} of {end:,}")
-        await run.finish()
-    finally:
-        await run.end()
+    if end > last:
+        raise InvalidArgument(f"the last row is at position {last}, before {end}", remedy="end there, or earlier")
+    run = Run(order.settings, found.head)
+    await run.over(folder.blob(found), feed, end, tell, upgraded=order.upgraded)
     return _report(order, found.head.position, run.rerun)
 
 
-def _find(folder: Checkpoints, order: ReplayOrder) -> Found:
-    """Give the checkpoint to begin from."""
+def feed_of(directory: str, found: Found) -> Feed:
+    """Give the rows that a checkpoint's positions are of."""
+    return Feed(directory, found.head.service_id, found.head.incarnation)
+
+
+def last_row(feed: Feed, found: Found) -> int:
+    """Give the position of the last row, or of the checkpoint where none is behind it. Raises: OSError."""
+    return max(feed.reach() - 1, found.head.position)
+
+
+def find(folder: Checkpoints, *, start: int | None = None, oldest: bool = False) -> Found:
+    """Give the checkpoint to begin from: the newest one, the oldest, or the one at `start`.
+
+    Raises: ApplicationStateMissing, InvalidArgument, OSError.
+    """
     positions = folder.positions()
     if not positions:
         raise ApplicationStateMissing("the service has no checkpoint of its program")
-    default = positions[-1] if order.oldest else positions[0]
-    position = default if order.start is None else order.start
+    default = positions[-1] if oldest else positions[0]
+    position = default if start is None else start
     if position not in positions:
         there = ", ".join(map(str, reversed(positions)))
         raise InvalidArgument(f"no checkpoint stands at position {position}", remedy=f"name one of these: {there}")
@@ -198,25 +196,66 @@ def _differing(parting: Parting) -> Differing:
     )
 
 
-class _Run:
-    """The process that runs it.
+class Run:
+    """One process of it, from its start to its end.
 
     Args:
         settings: how it is started.
-        machine: of it, new.
-        rerun: what it gets, and what it is compared with.
+        head: of the checkpoint that it begins from.
+        keep: begins the file of the checkpoint that it gives at its end; None: that is thrown away.
     """
 
-    def __init__(self, settings: ApplicationSettings, machine: ApplicationMachine, rerun: Rerun) -> None:
-        self.rerun = rerun
-        self._machine = machine
-        self._application = Application(settings, machine, self)
+    def __init__(
+        self, settings: ApplicationSettings, head: Head, keep: Callable[[on.CheckpointBegan], Writing] | None = None
+    ) -> None:
+        self.written: Writing | None = None  # the checkpoint of its end, without its name
+        self._machine = ApplicationMachine(
+            name=settings.instance, committer=COMMITTER, bounds=Bounds(message_bytes_max=settings.message_bytes_max)
+        )
+        self.rerun = Rerun(self._machine, head)
+        self._keep = keep
+        self._application = Application(settings, self._machine, self)
         self._application.replaying = True
         self._changed = asyncio.Event()
         self._death: Death | None = None
         self._has_given = False  # the checkpoint at its end
 
-    async def begin(self, blob: Iterator[bytes], *, upgraded: bool) -> None:
+    async def over(
+        self, blob: Iterator[bytes], feed: Feed, end: int, tell: Callable[[str], None], *, upgraded: bool
+    ) -> None:
+        """Run it over all rows from the checkpoint on, as far as it does not part from the log.
+
+        Args:
+            blob: of the checkpoint.
+            feed: gives the rows.
+            end: position of the last one.
+            tell: told how far it is.
+            upgraded: it is told to go over to its next version first.
+
+        Raises: DeathlessError: what it ended by; OSError.
+        """
+        try:
+            await self._begin(blob, upgraded=upgraded)
+            while self.rerun.delivered < end and self.rerun.parting is None:
+                rows = await asyncio.to_thread(feed.read, self.rerun.delivered + 1)
+                if not rows:
+                    break
+                await self._deliver([each for each in rows if each[0] <= end])
+                tell(f"row {self.rerun.delivered:,} of {end:,}")
+            await self._finish()
+        except BaseException:
+            self.drop()
+            raise
+        finally:
+            await self._end()
+
+    def drop(self) -> None:
+        """Let go of the checkpoint of its end."""
+        if self.written is not None:
+            self.written.drop()
+            self.written = None
+
+    async def _begin(self, blob: Iterator[bytes], *, upgraded: bool) -> None:
         """Start it, and give it the checkpoint."""
         self._application.start()
         await self._until(lambda: self._machine.state is State.WAITING)
@@ -227,13 +266,13 @@ class _Run:
         if upgraded:
             self._order(on.TestUpgrade())
 
-    async def deliver(self, rows: list[tuple[int, Given]]) -> None:
+    async def _deliver(self, rows: list[tuple[int, Given]]) -> None:
         """Give it rows, as fast as it reads them."""
         for event in self.rerun.deliver(rows):
             self._order(event)
             await self._has_room()
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """Have it give a checkpoint, behind everything that it emits; then nothing more comes."""
         if self.rerun.parting is not None:
             return
@@ -241,7 +280,7 @@ class _Run:
         await self._until(lambda: self._has_given)
         self.rerun.ended()
 
-    async def end(self) -> None:
+    async def _end(self) -> None:
         """End it, if it lives."""
         self._application.stop()
         while self._death is None:
@@ -258,7 +297,16 @@ class _Run:
         """See shell.foreign.application.Owner."""
         for event in self.rerun.took(effects):
             self._application.order(event)
-        self._has_given |= any(isinstance(each, on.CheckpointEnded) for each in effects)
+        for effect in effects:
+            match effect:
+                case on.CheckpointBegan() if self._keep is not None:
+                    self.written = self._keep(effect)
+                case on.CheckpointPart() if self.written is not None:
+                    self.written.write(effect.data)
+                case on.CheckpointEnded():
+                    self._has_given = True
+                case _:
+                    pass
         self._changed.set()
 
     def application_ended(self, death: Death) -> None:

@@ -182,13 +182,13 @@ class Rerun:
         first, last = lane.floor + 1, logged.known.position
         got = [item for position, item in lane.kept_from(first) if position <= last]
         fewer = lane.emitted < last
-        expected = list(decode_items(logged.items)) if logged.items else []
-        if len(expected) != last - lane.floor:
-            expected = []  # one that was too long is not among them, so their positions are not known
-        else:
-            pairs = zip(expected, got, strict=False)
+        items = decode_items(logged.items) if logged.items else ()
+        expected: tuple[Rpc | Oversized, ...] = ()
+        if len(items) == last - lane.floor:
+            pairs = zip(items, got, strict=False)
             equal = sum(1 for _ in takewhile(lambda pair: bytes_of(pair[0]) == bytes_of(pair[1]), pairs))
-            first, expected, got = first + equal, expected[equal:], got[equal:]
-            last, fewer = first, not got
+            if equal < len(items):
+                first, expected, got = first + equal, items[equal:], got[equal:]
+                last, fewer = first, not got
         shown = slice(ITEMS_SHOWN if last > first else 1)
-        self.parting = Parting(target, first, last, logged.known.lsn, fewer, tuple(expected[shown]), tuple(got[shown]))
+        self.parting = Parting(target, first, last, logged.known.lsn, fewer, expected[shown], tuple(got[shown]))

@@ -40,6 +40,20 @@ class ApplicationEnded(Invalid):
     remedy = "read what it printed; it starts again from its last checkpoint and the log"
 
 
+class ProgramNotRepeated(Invalid):
+    """The former program does not emit again what the log has of it, so its state for another one is not known."""
+
+    code = "DL3110"
+    remedy = "name the program that ran last: --former 'COMMAND'; `deathless ambrosia replay` shows what differs"
+
+
+class ProgramClaimed(Invalid):
+    """The programs of a service are claimed: by replicas that run them, or by an upgrade."""
+
+    code = "DL3111"
+    remedy = "an upgrade needs all replicas stopped (`deathless down`); replicas start once the upgrade has ended"
+
+
 class ApplicationStateMissing(DataCorrupt):
     """The log has been run by an application, and no checkpoint of it is there to go on from, or one of another log."""
 

@@ -3,6 +3,7 @@
 check     does a program do what the protocol wants of it?
 replay    does a program emit again what a service's log has of it, or would another one?
 status    how those of a service are
+upgrade   another program in the place of the one that a stopped service ran (`change.program`)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deathless.base.listings.texts import show_time
+from deathless.cli.change.program import upgrade as upgrade_command
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, print_json, print_table, progress
 
@@ -208,6 +210,9 @@ def replay(
     else:
         _show_replay(report)
     return 0 if report.differs is None else EXIT_FOUND
+
+
+ambrosia.add_command(upgrade_command)
 
 
 def _show_replay(report: ReplayReport) -> None:

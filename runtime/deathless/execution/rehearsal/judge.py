@@ -200,9 +200,10 @@ class Judge:
                 fitted = self._fitted(step, taken)
                 if fitted is None:
                     return None
-                named = decode(fitted)
-                if not self._out.isdisjoint(self._executor.keys_named(named.method, named.key, named.args)):
-                    return None
+                if self._out:
+                    named = decode(fitted)
+                    if not self._out.isdisjoint(self._executor.keys_named(named.method, named.key, named.args)):
+                        return None
                 step = msgspec.structs.replace(step, message=fitted)
         return self._perform(step)
 

@@ -19,8 +19,9 @@ import inspect
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +43,8 @@ ZONE_MODULES = frozenset({"zoneinfo", "dateutil", "pytz", "tzlocal", "tzdata", "
 """Who imports one of these may ask for the rules of a time zone."""
 ZONE_LIBRARIES = frozenset({"tzdata", "python-dateutil", "pytz", "tzlocal", "pendulum", "arrow", "babel"})
 """A library that is one of these, or requires one, may ask for them on the author's behalf."""
+OWN_NAMES = frozenset({OURS, "msgspec", "cronsim"})
+"""Packages that are distributed under their own names: there is no need to read what is installed to find that out."""
 UTC = frozenset({"UTC", "Etc/UTC"})
 
 
@@ -173,13 +176,25 @@ def _imports(name: str, path: Path, tree: ast.Module) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names if _file_of(f"{base}.{alias.name}") is not None)
 
 
+def _owners_of(package: str) -> Sequence[str]:
+    """Give the distributions that hold a package; itself where nobody knows any."""
+    if package in OWN_NAMES:
+        return (package,)
+    return _owners(tuple(sys.path)).get(package, (package,))
+
+
+@cache
+def _owners(_path: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+    """Give the distributions of all packages. It reads the files of every distribution, so once for each `sys.path`."""
+    return metadata.packages_distributions()
+
+
 def _versions(packages: set[str]) -> tuple[dict[str, str], set[str]]:
     """Versions of the distributions that hold these packages, and of what those require, installed or not.
 
     Gives the versions, and the names of all that were asked for.
     """
-    owners = metadata.packages_distributions()
-    waiting = [owner for package in packages for owner in owners.get(package, [package])]
+    waiting = [owner for package in packages for owner in _owners_of(package)]
     found: dict[str, str] = {}
     asked: set[str] = set()
     while waiting:

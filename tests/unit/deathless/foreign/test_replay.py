@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import struct
 import sys
@@ -122,6 +123,9 @@ def test_a_program_that_ends_or_is_none_is_told(directory: Path) -> None:
     """With its error, and nothing of it is left."""
     with pytest.raises(ApplicationNotStarted):
         run(order(directory, str(directory / "none")))
+    gone = order(directory)
+    with pytest.raises(ApplicationNotStarted):
+        run(dataclasses.replace(gone, settings=dataclasses.replace(gone.settings, folder=str(directory / "none"))))
     with pytest.raises(ApplicationEnded):
         run(order(directory, sys.executable, other_program(directory, "self.calls += 1", "self.calls //= 0")))
 

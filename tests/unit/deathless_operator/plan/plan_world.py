@@ -660,20 +660,25 @@ class World:
 
     def settle(self, rounds_max: int = 80) -> None:
         """Let everybody work until nothing changes. Raises: Broken when it does not come to rest."""
+        before = self.shape()
         for _ in range(rounds_max):
-            before = self.shape()
             self.operate()
             self.others_work()
-            plan = self.plan()
-            busy = plan.actions or (plan.requeue_s is not None and plan.requeue_s <= 1)
-            if self.shape() == before and not busy:
+            after = self.shape()
+            if after == before and self._rests():
                 return
+            before = after
         raise Broken(f"it does not come to rest: {self.plan().sentence}; {[str(a)[:300] for a in self.plan().actions]}")
 
-    def shape(self) -> str:
-        """All that may still change, as text."""
+    def _rests(self) -> bool:
+        """Whether the operator has nothing to do now, and is not to look again at once."""
+        plan = self.plan()
+        return not plan.actions and (plan.requeue_s is None or plan.requeue_s > 1)
+
+    def shape(self) -> bytes:
+        """All that may still change, as JSON."""
         pods = {key: {part: pod[part] for part in ("metadata", "status")} for key, pod in self.pods.items()}
-        return json.dumps(
+        return msgspec.json.encode(
             [pods, list(self.children.values()), list(map(str, self.certificates)), self.status, self.live_upgrades]
         )
 

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from deathless.base.errors import InvalidService
 from deathless.shell.service_code.loading import load_service
-from deathless.shell.service_code.sources import code_of
+from deathless.shell.service_code.sources import OWN_NAMES, code_of
 
 FILES = {
     "shop_src/__init__.py": "",
@@ -60,6 +61,27 @@ def test_packages_count_by_version_with_what_they_need(folder: Path) -> None:
     versions = code_of(load_service("shop_src.service:cart", folder)).versions
     assert {"click", "msgspec"} <= set(versions)
     assert not {"json", "rich", "pytest"} & set(versions)
+
+
+def test_packages_that_are_not_read_up_are_distributed_under_their_own_names() -> None:
+    """As what is installed says, where it says anything: from a source tree nobody knows whose `deathless` is."""
+    owners = metadata.packages_distributions()
+    assert {name: owners.get(name, [name]) for name in OWN_NAMES} == {name: [name] for name in OWN_NAMES}
+
+
+def test_service_without_other_packages_does_not_read_what_is_installed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes a quarter of a second, at each start of a worker."""
+    asked: list[str] = []
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: asked.append("all") or {"click": ["click"]})
+    text = ["from deathless import Service, Struct", "class Cart(Struct): ...", "cart = Service('cart', state=Cart)"]
+    (folder / "plain_src.py").write_text("\n".join(text))
+    assert {"deathless", "msgspec"} >= set(code_of(load_service("plain_src:cart", folder)).versions)
+    assert asked == []
+    code_of(load_service("shop_src.service:cart", folder))
+    code_of(load_service("shop_src.service:cart", folder))
+    assert asked == ["all"], "once in a process"
 
 
 def test_service_with_a_schedule_counts_what_finds_its_times(folder: Path) -> None:
