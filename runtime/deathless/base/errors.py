@@ -10,24 +10,19 @@
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument (InvalidUse), UnknownHandler, UnknownService, TooLarge,
-    |  |  KeyReused, SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated),
-    |  |  Forbidden (CallerNotAllowed), PortTaken, PermissionRefused,
-    |  |  StorageUnfit, VolumeTooSmall, NoCommonVersion, InvalidService,
-    |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
-    |  |  PeerReplaced, ClientOfParent, DeliveryRefused,
-    |  |  DeliveryGivenUp, NotUndelivered,
-    |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait, HandlerGone,
-    |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
-    |  |  WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing, TopicGap, TopicRowsDropped, TopicNotKept,
-    |  |  TopicNotReadable, TopicSourceDiffers,
-    |  |  SinkRowRefused, SinkRowNotKept, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged,
-    |  |  SinkRowsDropped, SinkEngineUnfit, SinkServerChanged, SinkJournalUnsound,
-    |  |  StreamFenced, InputRefused, StreamNotStopped, StreamNotForgotten, InputNotKept, InputUnreadable,
-    |  |  SourceKeyChanged, SparkMissing,
-    |  |  ConnectorStreamsFull, ConnectorBusy, ConnectorSilent, ConnectorContended,
-    |  |  SourceGap (SourceRecordsGone, SourceTopicReplaced, SourceLogCut),
-    |  |  ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded, LaneUnknown,
-    |  |  ProgramClaimed, ProgramNotRepeated
+    |  |  KeyReused, SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated), Forbidden
+    |  |  (CallerNotAllowed), PortTaken, PermissionRefused, StorageUnfit, VolumeTooSmall, NoCommonVersion,
+    |  |  InvalidService, HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
+    |  |  PeerReplaced, ClientOfParent, DeliveryRefused, DeliveryGivenUp, NotUndelivered, InvocationUnknown,
+    |  |  NotRetryable, Cancelled, InvalidAwait, HandlerGone, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
+    |  |  ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards, WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing,
+    |  |  TopicGap, TopicRowsDropped, TopicNotKept, TopicNotReadable, TopicSourceDiffers, SinkRowRefused,
+    |  |  SinkRowNotKept, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
+    |  |  SinkEngineUnfit, SinkServerChanged, SinkJournalUnsound, StreamFenced, InputRefused, StreamNotStopped,
+    |  |  StreamNotForgotten, InputNotKept, InputUnreadable, SourceKeyChanged, SparkMissing, ConnectorStreamsFull,
+    |  |  ConnectorBusy, ConnectorSilent, ConnectorContended, SourceGap (SourceRecordsGone, SourceTopicReplaced,
+    |  |  SourceLogCut), ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded,
+    |  |  LaneUnknown, ProgramClaimed, ProgramNotRepeated
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
