@@ -98,6 +98,8 @@ ELSEWHERE = {
     "admit_by_id": "tests/sim/test_streams.py; needs sources",
     "welcome_confirmed": "tests/sim/test_streams.py; likewise",
     "remember_end": "tests/sim/test_streams.py; likewise",
+    "forget_unused": "core/primary/test_inputs.py; nobody forgets a stream in the simulation",
+    "run_input_once": "tests/sim/test_streams.py; likewise",
     # Switched off by the tests of their modules, below tests/unit/deathless/.
     "fail_stop": "engine/log/test_segment_writer.py; the engine stops as well",
     "keep_spare": "engine/log/test_segment_writer.py",

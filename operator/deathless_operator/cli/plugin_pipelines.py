@@ -189,7 +189,7 @@ def retry(
             chosen = [each.id for each in fitted(await door.refused(query), list[listing.RefusedRow])]
         again: list[int] = []
         for part in listing.parts_of(chosen):
-            again += fitted(await door.order("retry_refused", query, ids=part), list[int])
+            again += fitted(await door.order("send_again", query, ids=part), list[int])
         return len(chosen), again
 
     sent, again = _with(pipeline, query, work, namespace, kubeconfig, timeout)

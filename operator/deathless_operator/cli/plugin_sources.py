@@ -4,7 +4,8 @@ Both ask the service's pages for operators (`plugin_operators`), which show what
 sinks` show on a laptop. What has to read the source or to speak with the store is done in a pod, which reaches them;
 --help says how.
 
-Guarantees: an order goes out once for each row at which a stream stands. Does not: reach a source or a store.
+Guarantees: an order goes out once for each row at which a stream stands, or that is run again. Does not: reach a
+source or a store.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from deathless.base.errors import InvalidArgument, StreamNotStopped
+from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotForgotten, StreamNotStopped
 from deathless.base.listings import sinks as sinks_listing
 from deathless.base.listings import sources as listing
 from deathless.base.listings.texts import show_time
+from deathless.base.source_kinds import SOURCE_KINDS
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, fitted
 from deathless_operator.cli.plugin_operators import Pages, about, opened
@@ -38,6 +40,10 @@ stream_option = click.option(
 )
 
 
+class _Done(msgspec.Struct):
+    done: str = ""
+
+
 class _Listed(msgspec.Struct):
     sources: list[dict[str, object]] = []
     sinks: list[dict[str, object]] = []
@@ -53,6 +59,7 @@ def sources() -> None:
     kubectl deathless sources list airports
     kubectl deathless sources refused airports flights
     kubectl deathless sources retry airports flights
+    kubectl deathless sources replay airports flights
 
     Where a source goes on that misses something is decided in a pod, which reads the source:
 
@@ -257,6 +264,176 @@ def skip(
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
     done = _go_on(service, source, stream, shard, listing.SKIP, namespace, kubeconfig, timeout)
     return _print_done(source, done, listing.SKIP, as_json=as_json)
+
+
+lsns_argument = click.argument("lsns", metavar="[LSN]...", nargs=-1, type=click.IntRange(min=1))
+
+
+@sources.command("replay")
+@service_argument
+@source_argument
+@lsns_argument
+@stream_option
+@shard_option
+@common
+@json_option
+@answer_option
+def replay(
+    service: str,
+    source: str,
+    lsns: tuple[int, ...],
+    stream: int | None,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Run refused rows that are kept once more: those with these LSNs, or all, the oldest first.
+
+    Each has its effect once, and is listed no more, or stays listed with the reason of now. It runs behind what was
+    taken in since.
+    """
+    ran = _see_to(service, source, lsns, stream, shard, "replay", namespace, kubeconfig, timeout)
+    again = [lsn for lsn, done in ran if done == "refused again"]
+    told = listing.Replayed(len(ran) - len(again), again)
+    if as_json:
+        view.emit({"source": source, "ran": told.ran, "refusedAgain": again})
+    else:
+        for lsn in again:
+            view.console().print(f"lsn {lsn} is refused again")
+        view.console().print(listing.replayed(source, told), markup=False)
+    return 0
+
+
+@sources.command("discard")
+@service_argument
+@source_argument
+@lsns_argument
+@shard_option
+@common
+@json_option
+@answer_option
+def discard(
+    service: str,
+    source: str,
+    lsns: tuple[int, ...],
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Let go of refused rows for ever: those with these LSNs."""
+    if not lsns:
+        raise click.UsageError("name the rows: their LSNs are those that `kubectl deathless sources refused` shows")
+    count = len(_see_to(service, source, lsns, None, shard, "discard", namespace, kubeconfig, timeout))
+    if as_json:
+        view.emit({"source": source, "discarded": count})
+    else:
+        view.console().print(listing.discarded(source, count), markup=False)
+    return 0
+
+
+def _see_to(
+    service: str,
+    source: str,
+    lsns: tuple[int, ...],
+    stream: int | None,
+    shard: int | None,
+    what: str,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> list[tuple[int, str]]:
+    """Order that refused rows are run again, or discarded; gives the lsn of each, and what became of it.
+
+    Raises: InputNotKept for an lsn with which none is listed; what the service refuses with.
+    """
+
+    async def work(cluster: Cluster) -> list[tuple[int, str]]:
+        await _check_source(cluster, service, source)
+        done: list[tuple[int, str]] = []
+        async with opened(cluster, service, timeout) as pages:
+            if lsns and shard is None and pages.shards > 1:
+                raise InvalidArgument("an LSN is one of a shard", remedy=f"add --shard 0 to {pages.shards - 1}")
+            for asked in range(pages.shards) if shard is None else [shard]:
+                async for each in _chosen(pages, source, asked, stream, lsns):
+                    name = f"{asked}-{each.lsn}" if pages.shards > 1 else str(each.lsn)
+                    answer = await pages.ask(f"refused/{name}/{what}", {})
+                    done.append((each.lsn, fitted(answer, _Done).done))
+        missing = sorted(set(lsns) - {lsn for lsn, _ in done})
+        if missing:
+            raise InputNotKept(f"source {source}: no refused row is listed at lsn {', '.join(map(str, missing))}")
+        return done
+
+    found: list[tuple[int, str]] = on_cluster(namespace, kubeconfig, work)
+    return found
+
+
+async def _chosen(
+    pages: Pages, source: str, shard: int, stream: int | None, lsns: tuple[int, ...]
+) -> AsyncIterator[listing.Refused]:
+    """Give the refused rows of a shard that are to be seen to, as they are listed when their turn comes."""
+    first, more = min(lsns, default=0), True
+    while more:
+        [(_, told)] = [each async for each in _asked(pages, source, shard if pages.shards > 1 else None, first)]
+        for each in listing.chosen(told, stream, lsns):
+            yield each
+        first, more = max((each.lsn for each in told.refused), default=0) + 1, told.more
+
+
+@sources.command("forget")
+@service_argument
+@source_argument
+@stream_option
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@shard_option
+@common
+@json_option
+@answer_option
+def forget(
+    service: str,
+    source: str,
+    stream: int | None,
+    yes: bool,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Forget how far streams were taken in whose source is gone for good; SOURCE need not be in the manifest any more.
+
+    A stream that somebody has, or of which something is under way or kept, is not forgotten.
+    """
+
+    async def work(cluster: Cluster) -> list[listing.StreamOfShard]:
+        spec = (await cluster.service(service)).spec
+        if spec is not None and any(e.name == source and not SOURCE_KINDS[e.kind].gate for e in spec.sources):
+            raise StreamNotForgotten(f"source {source} stands in the manifest, and is read")
+        async with opened(cluster, service, timeout) as pages:
+            asked = [(at, told) async for at, told in _asked(pages, source, shard)]
+            chosen = [(at, each) for at, told in asked for each in told.streams if stream in (None, each.stream)]
+            if not chosen:
+                raise StreamNotForgotten(f"no stream of a source {source!r} is known")
+            if not (yes or as_json):
+                view.console().print("\n".join(listing.meaning(source, [each for _, each in chosen])), markup=False)
+                if not click.confirm("Forget?", default=False):
+                    raise InvalidArgument("nothing was forgotten", remedy="add --yes")
+            for at, each in chosen:
+                session = f"{at}-{each.session}" if pages.shards > 1 else str(each.session)
+                await pages.ask(f"streams/{session}/forget", {})
+            return [each for _, each in chosen]
+
+    done: list[listing.StreamOfShard] = on_cluster(namespace, kubeconfig, work)
+    if as_json:
+        rows = [{"shard": each.shard, "stream": each.stream, "takenIn": each.taken_in} for each in done]
+        view.emit({"source": source, "forgotten": rows})
+        return 0
+    for each in done:
+        view.console().print(listing.forgotten(source, each), markup=False)
+    return 0
 
 
 def _go_on(

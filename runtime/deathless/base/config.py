@@ -75,6 +75,7 @@ class SinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     block_rows: int = 100_000
     block_s: float = 5.0  # a block with fewer rows waits so long for more
     hold_bytes_max: int = 10 << 30  # 0: no limit
+    on_refusal: str = "stop"  # stop | deadLetter
     folder: str = "."  # absolute: what relative paths start from
 
 

@@ -103,6 +103,8 @@ class Safeguards:
     admit_by_id: bool = True  # of a stream what follows by its source's ids is admitted, not whatever comes next
     welcome_confirmed: bool = True  # who opens a stream is told how far it is once that is confirmed
     remember_end: bool = True  # an end of a stream behind which nothing came is not taken in again
+    run_input_once: bool = True  # a refused input that is run again leaves the list in the frame of its effect
+    forget_unused: bool = True  # a stream is forgotten only while nobody owns it and nothing of it is under way
     log_attempt_first: bool = True  # an at-most-once activity begins once its attempt is logged and confirmed
     wait_for_once: bool = True  # a planned hand-over waits for activities that must run at most once
 

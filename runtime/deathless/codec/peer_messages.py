@@ -172,6 +172,8 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     SETTLE: an operator has seen to the activity `operation` whose outcome nobody knows, so it is listed no more (I7).
     REDELIVER, DISCARD: not an invocation, but the message of this id that a driver gave up. RETRY_INPUT, SKIP_INPUT:
     not an invocation, but the stream of this session; `operation` is the seq of the input at which it stands.
+    RUN_INPUT, DROP_INPUT: not an invocation, but the refused input that is listed with lsn `invocation`.
+    FORGET_STREAM: not an invocation, but the stream of this session.
     """
 
     command: str
@@ -197,6 +199,15 @@ RETRY_INPUT: Final = "retry-input"
 
 SKIP_INPUT: Final = "skip-input"
 """The command of an ORDER by which a stream goes on behind that input; `operation` is the input's seq."""
+
+RUN_INPUT: Final = "run-input"
+"""The command of an ORDER that runs a refused input again; `invocation` is the lsn with which it is listed."""
+
+DROP_INPUT: Final = "drop-input"
+"""The command of an ORDER that takes a refused input off the list."""
+
+FORGET_STREAM: Final = "forget-stream"
+"""The command of an ORDER by which nothing is known of a stream any more; `invocation` is its session."""
 
 
 class ActivityStart(msgspec.Struct, array_like=True, frozen=True):

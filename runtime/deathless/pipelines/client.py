@@ -193,7 +193,7 @@ class PipelineClient:
 
     def retry(self, query: str, ids: Sequence[int]) -> list[int]:
         """Send refused rows once more; gives those that were refused again. Raises: as above."""
-        return self._call("retry_refused", query, list[int], ids=list(ids))
+        return self._call("send_again", query, list[int], ids=list(ids))
 
     def drop(self, query: str, ids: Sequence[int]) -> int:
         """Let go of refused rows; gives how many there were. Raises: as above."""

@@ -24,6 +24,7 @@ Imports base and the author's names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from deathless.sdk import CallRefused, Map, Struct, field
@@ -32,6 +33,7 @@ ROWS_MAX: Final = 1000  # of a block
 BLOCK_BYTES_MAX: Final = 256 << 10
 STAGED_BYTES_MAX: Final = 256 << 20  # of a query: staged and decided
 REFUSED_MAX: Final = 10_000  # refused rows that are listed: the query stops then
+AGAIN_MAX: Final = 1_000  # refused rows that are to be sent again
 WHY_MAX: Final = 500  # letters of a reason
 
 
@@ -118,6 +120,7 @@ class Query(Struct):
     refused: Map[int, Refused] = field(default_factory=Map)  # by an ordinal, from 1
     refusals: int = 0  # ever
     stopped: str = ""  # why no batch is taken; empty: it runs
+    again: list[int] = field(default_factory=list)  # of `refused`: those to be sent once more, in this order
 
 
 def open_query(query: Query, number: int) -> None:
@@ -227,6 +230,17 @@ def refuse_row(query: Query, row: Refused, policy: str) -> None:
         query.stopped = f"{len(query.refused)} refused rows are listed; retry or drop them"
     if policy == "stop":
         query.stopped = f"{row.service} refused a row of key {row.key!r}: {row.text}"[:WHY_MAX]
+
+
+def order_again(query: Query, ids: Sequence[int]) -> None:
+    """Have rows that were refused sent once more, behind those for which that was ordered before.
+
+    Raises: CallRefused.
+    """
+    new = [each for each in dict.fromkeys(ids) if each in query.refused and each not in query.again]
+    if len(query.again) + len(new) > AGAIN_MAX:
+        raise CallRefused(f"{len(query.again)} refused rows are to be sent again already; at most {AGAIN_MAX} can be")
+    query.again += new
 
 
 def _name(number: int, attempt: int, block: str) -> str:

@@ -35,6 +35,7 @@ from deathless.sdk import (
 
 DRIVERS: Final = "."  # no query has that name
 WINDOW: Final = 250  # calls under way at once
+AGAIN_LOOK: Final = timedelta(milliseconds=100)  # between looks whether refused rows were sent again
 BUSY_PAUSE: Final = timedelta(seconds=1)  # before a row that the other service had no room for is sent again
 
 
@@ -194,6 +195,7 @@ def commit(held: Held, ctx: Context, batch: Batch) -> bool:
 @pipeline.handler
 async def apply(held: Held, ctx: Context) -> None:
     """Send rows of decided blocks to the service they are for, one block after the other."""
+    await _send_again(held, ctx)
     if not held.decided or held.stopped:
         return
     block = decode_rows(held.blocks[held.decided[0].id])
@@ -207,10 +209,24 @@ async def apply(held: Held, ctx: Context) -> None:
             if failure is not None:
                 refused = Refused(key, arguments, block.service, block.method, failure.code, failure.text)
                 ledger.refuse_row(held, refused, block.policy if failure.of_handler else "stop")
+        await _send_again(held, ctx)
     if held.at == len(block.rows):
         ledger.finish_block(held)
     if held.decided and not held.stopped:
         ctx.continue_with("apply")
+
+
+async def _send_again(held: Held, ctx: Context) -> None:
+    """Send refused rows once more for which that was ordered: each by itself, between rows that were answered."""
+    while held.again:
+        row = held.refused.get(held.again[0])
+        if row is not None:
+            called = ctx.call(row.service, row.key, row.method, row.arguments)
+            failure = await _failure(ctx, called, row.service, row.key, row.method, row.arguments)
+            if failure is None:
+                held.applied += 1
+                held.refused.pop(held.again[0], None)
+        held.again.pop(0)
 
 
 class Failure(NamedTuple):
@@ -271,9 +287,24 @@ def drop_refused(held: Held, ctx: Context, ids: list[int]) -> int:
     return len(found)
 
 
+@pipeline.handler(shared=True)
+async def send_again(held: Held, ctx: Context, ids: list[int]) -> list[int]:
+    """Send rows that were refused once more, in the order given; gives those that are still listed when that is done.
+
+    `apply` does it, before the rows that it sends next: so it has a place among the query's rows, and does not wait
+    until no more of them come.
+    """
+    _only(ctx)
+    ledger.order_again(held, ids)
+    ctx.fork(pipeline.name, ctx.key, "apply")
+    while any(each in held.again for each in ids):
+        await ctx.timer(after=AGAIN_LOOK)
+    return [each for each in ids if each in held.refused]
+
+
 @pipeline.handler
 async def retry_refused(held: Held, ctx: Context, ids: list[int]) -> list[int]:
-    """Send rows that were refused once more, in the order given; gives those that were refused again."""
+    """As `send_again`, once no more rows are to be applied; for tools of before."""
     _only(ctx)
     again = []
     for each in ids:

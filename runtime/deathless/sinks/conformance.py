@@ -10,8 +10,8 @@ must refuse them for good.
 
 How it breaks a store: a call is given up after so many turns of the event loop, as a process's death would; the store
 is opened again, or another one is made, in the same or a later epoch; a store of an earlier epoch, or of an earlier
-process in the same one, tries once more; an operator skips positions, or adopts the store. After each, the tip must
-agree with the rows.
+process in the same one, tries once more; an operator skips positions, or adopts the store. Of a store that keeps what
+it refuses (KeepsRefused), rows are kept and seen to. After each, the tip must agree with the rows.
 
 Guarantees: the same seed gives the same story, as far as the store's own awaits do. Raises AssertionError with the
 story. Does not: kill processes. Imports the port and topics.
@@ -26,8 +26,15 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, Deposed, SinkTipMismatch, SinkUnavailable
-from deathless.sinks.port import Block, BlockRefused, Claim, Key, Store
+from deathless.base.errors import (
+    DeathlessError,
+    Deposed,
+    SinkRowNotKept,
+    SinkRowRefused,
+    SinkTipMismatch,
+    SinkUnavailable,
+)
+from deathless.sinks.port import Block, BlockRefused, Claim, KeepsRefused, Key, Store
 from deathless.topics.arrow import Row, record_batch
 
 STEPS: Final = 30
@@ -43,6 +50,7 @@ class World(msgspec.Struct, frozen=True):
     store: Callable[[], Store]
     stored: Callable[[], Awaitable[Sequence[int]]]  # numbers in the table
     refused: str = ""  # text of a row that the store refuses for good; empty: none
+    keeps: bool = False  # it is a store that keeps what it refuses, and is told to
 
 
 def block_of(start: int, end: int, text: Callable[[int], str] = str) -> Block:
@@ -78,6 +86,7 @@ class _Play:
         self._claim = Claim(KEY, 1, 1, "")
         self._next = 0  # the tip, as it must be
         self._given_up: set[int] = set()  # positions that were skipped
+        self._kept: set[int] = set()  # positions whose rows were refused, and are kept
         self._bad: dict[int, bool] = {}  # by position: its row is refused
 
     async def run(self, steps: int) -> None:
@@ -86,7 +95,8 @@ class _Play:
         for _ in range(steps):
             step = self._chance.choice(
                 [self._write, self._write, self._write, self._broken_write, self._broken_open, self._reopen,
-                 self._take_over, self._overtake, self._late, self._skip, self._adopt, self._elsewhere]
+                 self._take_over, self._overtake, self._late, self._skip, self._adopt, self._elsewhere,
+                 self._keep_refused, self._see_to_refused]
             )  # fmt: skip
             await step()
             await self._compare()
@@ -197,6 +207,10 @@ class _Play:
         attempts: list[Callable[[], Awaitable[object]]] = [lambda: late.write(block, self._next)]
         if claim.epoch < self._epoch:
             attempts.append(lambda: late.open(claim, SCHEMA))
+        if self._world.keeps and isinstance(late, KeepsRefused):
+            at = next(at for at in range(self._next + 1, self._next + 3) if at % 7)
+            single = block_of(at, at + 1)
+            attempts.append(lambda: late.give_up(single, self._next, "late"))
         for attempt in attempts:
             try:
                 await attempt()
@@ -221,6 +235,48 @@ class _Play:
         await self._is_refused()
         await self._open()
         assert (await operator.decisions(KEY))[0].next == end, "what was decided is kept"
+
+    async def _keep_refused(self) -> None:
+        """The row at the tip is refused: it is kept, and the tip moves behind it; or the caller is gone meanwhile."""
+        at, store = max(self._next, 1), self._store
+        if not self._world.keeps or not self._is_bad(at):
+            return
+        assert isinstance(store, KeepsRefused)
+        work = store.give_up(block_of(at, at + 1, self._text), self._next, "tried")
+        if self._chance.random() < 0.3:
+            turns = self._chance.randrange(TURNS_MAX)
+            await self._broken(work, turns)
+            self._say(f"keeping {at} was given up after {turns} turns")
+            await self._begin_again([at + 1])
+        else:
+            await work
+            self._next = at + 1
+        if self._next > at:
+            self._say(f"{at} is kept as refused")
+            self._kept.add(at)
+            self._given_up.add(at)
+        await self._compare_kept(self._made())
+
+    async def _see_to_refused(self) -> None:
+        """An operator has a row stored that is kept, which the table still refuses; or lets go of it."""
+        if not self._kept:
+            return
+        operator = self._made()
+        assert isinstance(operator, KeepsRefused)
+        at = self._chance.choice(sorted(self._kept))
+        if self._chance.random() < 0.5:
+            await operator.discard(KEY, at, "tried")
+            self._kept.remove(at)
+            self._say(f"{at} is discarded")
+        try:
+            await operator.retry(KEY, at, "tried")
+        except SinkRowRefused:
+            assert at in self._kept, "it was let go of"
+        except SinkRowNotKept:
+            assert at not in self._kept, "it is kept"
+        else:
+            raise AssertionError("it stored a row that it refuses, or does not keep")
+        await self._compare_kept(operator)
 
     async def _adopt(self) -> None:
         operator = self._made()
@@ -258,6 +314,11 @@ class _Play:
         assert found == wanted, f"stored {found[-12:]}, and must be {wanted[-12:]}"
         tip = await self._made().tip(KEY)
         assert tip is not None and tip.next_position == self._next, f"the tip is {tip}, and must be {self._next}"
+
+    async def _compare_kept(self, operator: Store) -> None:
+        assert isinstance(operator, KeepsRefused)
+        kept = [each.position for each in await operator.refused(KEY)]
+        assert kept == sorted(self._kept), f"refused and kept are {kept}, and must be {sorted(self._kept)}"
 
     # ---- what is sent ----------------------------------------------------------------------------------------
 

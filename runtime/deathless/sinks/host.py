@@ -41,6 +41,7 @@ from deathless.sinks.machine import (
     Effect,
     Event,
     Failed,
+    GiveUp,
     Hold,
     Led,
     Looked,
@@ -53,7 +54,7 @@ from deathless.sinks.machine import (
     WriteRefused,
     Written,
 )
-from deathless.sinks.port import BlockRefused, Claim, Key, Store
+from deathless.sinks.port import BlockRefused, Claim, KeepsRefused, Key, Store
 from deathless.sinks.rows import TopicRows, source_of
 from deathless.sinks.stores import make_store
 from deathless.topics.source import TopicSource
@@ -88,7 +89,7 @@ class Work:
         self, config: ReplicaConfig, sink: SinkConfig, source: TopicSource, counts: Counts, store: Store | None = None
     ) -> None:
         self.rows = TopicRows(sink.topic_directory, source, sink.name)
-        policy = Policy(sink.block_rows, sink.block_s, sink.hold_bytes_max)
+        policy = Policy(sink.block_rows, sink.block_s, sink.hold_bytes_max, sink.on_refusal == "deadLetter")
         self.machine = SinkMachine(sink.name, policy, source.incarnation)
         self.done = asyncio.Event()  # the store has done what it was told
         self._key = Key(sink.name, config.service, config.shard, source.service_id)
@@ -144,6 +145,8 @@ class Work:
                 self._begin(self._open(effect))
             case Write():
                 self._begin(self._write(effect))
+            case GiveUp():
+                self._begin(self._give_up(effect))
             case Hold():
                 self._hold(effect)
             case DropHold():
@@ -172,6 +175,15 @@ class Work:
             return WriteRefused(block.end, str(error))
         self._counts.blocks += 1
         self._counts.rows += sum(batch.num_rows for batch in block.batches)
+        return Written(block.end)
+
+    async def _give_up(self, effect: GiveUp) -> Event:
+        store = self._store
+        assert isinstance(store, KeepsRefused), "stores are asked when they are made"
+        block = await asyncio.to_thread(self.rows.block, effect.position, effect.position + 1, self._schema)
+        await store.give_up(block, effect.expected, effect.why)
+        told = {"sink": self._key.sink, "position": effect.position, "why": effect.why}
+        _LOG.warning("a row is refused, and kept as such", extra=told)
         return Written(block.end)
 
     def _hold(self, effect: Hold) -> None:

@@ -13,7 +13,8 @@ to stop.
     Opened        -> judged: READY, or STOPPED
     Looked        -> a block closes when it has `block_rows` positions, or `block_s` after its first one was seen
     Written       -> the hold moves to the new tip, READY
-    BlockRefused  -> the block is halved until one position remains: STOPPED at it, with all before it stored
+    BlockRefused  -> the block is halved until one position remains: STOPPED at it, with all before it stored; or
+                     GiveUp, where the store keeps what it refuses
     Failed        -> WAITING, for a pause that doubles
 
 Why halving is exact: each half is stored with the tip, as any block, so nothing is remembered but where the refused
@@ -26,7 +27,8 @@ who adopts the store lets the sink go on from there.
 Who sees what: the store never hears of holds, the topic never of tips. What is a conflict: a tip that somebody else
 moved (SinkTipMismatch), another writer (Deposed), both found by the store at its commit.
 
-Guarantees: at most one Open or Write is under way; a Write begins at the tip. Does not: touch files, stores, clocks.
+Guarantees: at most one Open, Write or GiveUp is under way; the last two begin at the tip.
+Does not: touch files, stores, clocks.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class Policy(msgspec.Struct, frozen=True):
     block_rows: int
     block_s: float
     hold_bytes_max: int  # 0: no limit
+    dead_letters: bool = False  # the store keeps rows that it refuses, and the sink goes on
 
 
 class HoldSeen(msgspec.Struct, frozen=True):
@@ -153,6 +156,14 @@ class Write(msgspec.Struct, frozen=True):
     expected: int  # tip that the store must have
 
 
+class GiveUp(msgspec.Struct, frozen=True):
+    """Have the store keep the row of this position as refused, and move the tip behind it; done is Written."""
+
+    position: int
+    expected: int  # tip that the store must have
+    why: str
+
+
 class Hold(msgspec.Struct, frozen=True):
     """Register or move our hold, before anything that follows."""
 
@@ -169,7 +180,7 @@ class Close(msgspec.Struct, frozen=True):
     """Let go of the store, and of what is under way."""
 
 
-Effect: TypeAlias = Open | Write | Hold | DropHold | Close
+Effect: TypeAlias = Open | Write | GiveUp | Hold | DropHold | Close
 
 
 class SinkMachine:
@@ -230,7 +241,7 @@ class SinkMachine:
             case Written() if self.state is State.WRITING:
                 effects += self._written(event.end)
             case WriteRefused() if self.state is State.WRITING:
-                self._refused(event, now)
+                effects += self._refused(event, now)
             case Failed():
                 effects += self._failed(event.error, now)
             case _:
@@ -343,20 +354,24 @@ class SinkMachine:
             self.problem, self._suspect = None, 0
         return self._hold_at(end, look)
 
-    def _refused(self, event: WriteRefused, now: float) -> None:
+    def _refused(self, event: WriteRefused, now: float) -> list[Effect]:
         tip, look = self.tip, self.look
         assert tip is not None and look is not None
         start = tip.next_position or begin_at(look, tip)
         self._suspect = event.end
         self.state = State.READY
         if event.end - start <= 1:
+            if self._policy.dead_letters:
+                self.state = State.WRITING
+                return [GiveUp(start, tip.next_position, event.why)]
             error = SinkRowRefused(f"sink {self._name}: position {start} is refused: {event.why}")
             self._stop(error, now)
+        return []
 
     def _failed(self, error: DeathlessError, now: float) -> list[Effect]:
         if self.state is State.IDLE:
             return []
-        if isinstance(error, SinkTableUnfit | SinkTipMismatch | SinkRowsDropped):
+        if isinstance(error, SinkTableUnfit | SinkTipMismatch | SinkRowsDropped | SinkRowRefused):
             return self._stop(error, now)
         pause_s = pause_after(self._failures, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
         self._failures += 1

@@ -13,7 +13,7 @@ Guarantees: none; these are what `sinks.conformance` checks. Imports base.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -75,6 +75,16 @@ class Decision(msgspec.Struct, frozen=True):
     text: str
 
 
+class RefusedRow(msgspec.Struct, frozen=True):
+    """A row that a store has refused for good, and keeps beside the tip."""
+
+    position: int
+    incarnation: int  # of the source whose position it is
+    at: str  # when, as the store writes a time
+    why: str
+    row: str  # JSON of its columns, for people
+
+
 class BlockRefused(Exception):
     """The store refuses a row of this block for good; which one, smaller blocks tell."""
 
@@ -130,4 +140,32 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of the connection. Raises nothing."""
+        ...
+
+
+@runtime_checkable
+class KeepsRefused(Protocol):
+    """What a store can do besides that keeps the rows that it refuses, for `onRefusal: deadLetter`."""
+
+    async def give_up(self, block: Block, expected: int, why: str) -> None:
+        """Keep the one row of a block as refused, and move the tip from `expected` to `block.end`: both or none.
+
+        Raises: SinkRowRefused when too many are kept; else as `write`.
+        """
+        ...
+
+    async def refused(self, key: Key) -> Sequence[RefusedRow]:
+        """Give the rows that are kept, by incarnation and position, a thousand at most. Raises: SinkUnavailable."""
+        ...
+
+    async def retry(self, key: Key, position: int, why: str) -> None:
+        """Store a row that is kept, keep it no more, and keep that this was decided: all or none.
+
+        Of several incarnations it is that of the oldest. Raises: SinkRowNotKept; SinkRowRefused when it is refused
+        again; SinkTableUnfit, SinkUnavailable.
+        """
+        ...
+
+    async def discard(self, key: Key, position: int, why: str) -> None:
+        """Keep a row no more, and keep that this was decided. Raises: SinkRowNotKept, SinkUnavailable."""
         ...

@@ -36,10 +36,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from deathless.base.config import SinkConfig
-from deathless.base.errors import Deposed, InvalidConfig, SinkTableUnfit, SinkTipMismatch, SinkUnavailable
+from deathless.base.errors import (
+    Deposed,
+    InvalidConfig,
+    SinkRowNotKept,
+    SinkRowRefused,
+    SinkTableUnfit,
+    SinkTipMismatch,
+    SinkUnavailable,
+)
 from deathless.base.topics.row_schema import parse_row_schema
 from deathless.sinks.columns import Chosen, Written, choose, columns_hash, ddl, match, quoted
-from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, Tip
+from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, RefusedRow, Tip
+from deathless.sinks.refused_rows import REFUSED_MAX, RefusedStatements, pack, shown, unpack
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -105,6 +114,8 @@ class PostgresqlStore:
         self._where = where
         self._sql = _Statements(config.schema)
         self._deciding = _OperatorsStatements(config.schema)
+        self._refusing = RefusedStatements(config.schema)
+        self._schema = ""  # text of that of the rows
         self._connection: AsyncConnection[Row] | None = None  # None: not connected
         self._claim: Claim | None = None  # None: not opened
         self._columns: list[Written] = []
@@ -115,7 +126,7 @@ class PostgresqlStore:
         async with self._errors():
             connection = await self._connect(claim.key)
             await self._fence(connection, claim)
-            self._columns = await self._match(connection, schema)
+            self._columns, self._schema = await self._match(connection, schema), schema
             opened = await self._read(connection, claim)
         return msgspec.structs.replace(opened, columns=columns_hash(self._columns))
 
@@ -130,14 +141,87 @@ class PostgresqlStore:
             await connection.execute(self._sql.immediate)
             self._check(await self._one(connection, self._sql.look, claim.key), expected)
             await self._copy(connection, block)
-            moved = {
-                **_row(claim.key), "epoch": claim.epoch, "writer": claim.writer, "expected": expected,
-                "next_position": block.end, "columns": columns_hash(self._columns), "incarnation": claim.incarnation,
-            }  # fmt: skip
-            done = await connection.execute(self._sql.move, moved)
-            if done.rowcount != 1:
-                self._check(await self._one(connection, self._sql.look, claim.key), expected)
-                raise SinkUnavailable("the tip was moved meanwhile")
+            await self._move(connection, claim, expected, block.end)
+
+    async def give_up(self, block: Block, expected: int, why: str) -> None:
+        """See KeepsRefused."""
+        claim = self._claim
+        if claim is None or self._connection is None:
+            raise SinkUnavailable("not connected")
+        connection = self._connection
+        (batch,) = block.batches
+        async with self._errors(), connection.transaction():
+            await connection.execute(self._sql.durable)
+            self._check(await self._one(connection, self._sql.look, claim.key), expected)
+            kept = await self._one(connection, self._refusing.count, claim.key)
+            if kept is not None and kept["kept"] >= REFUSED_MAX:
+                told = f"sink {claim.key.sink}: position {block.start} is refused: {why}"
+                raise SinkRowRefused(f"{told}; {kept['kept']} such rows are kept, at most {REFUSED_MAX}")
+            row = {"position": block.start, "why": why[:TEXT_MAX], "columns": self._schema, "row": pack(batch)}
+            await connection.execute(self._refusing.keep, {**_row(claim.key), "incarnation": claim.incarnation, **row})
+            await self._move(connection, claim, expected, block.end)
+
+    async def _move(self, connection: AsyncConnection[Row], claim: Claim, expected: int, end: int) -> None:
+        """Move the tip as the last statement of a transaction. Raises: Deposed, SinkTipMismatch, SinkUnavailable."""
+        moved = {
+            **_row(claim.key), "epoch": claim.epoch, "writer": claim.writer, "expected": expected,
+            "next_position": end, "columns": columns_hash(self._columns), "incarnation": claim.incarnation,
+        }  # fmt: skip
+        done = await connection.execute(self._sql.move, moved)
+        if done.rowcount != 1:
+            self._check(await self._one(connection, self._sql.look, claim.key), expected)
+            raise SinkUnavailable("the tip was moved meanwhile")
+
+    async def refused(self, key: Key) -> Sequence[RefusedRow]:
+        """See KeepsRefused."""
+        async with self._asking(key) as connection:
+            if not await self._keeps(connection):
+                return []
+            rows = await (await connection.execute(self._refusing.all, _row(key))).fetchall()
+        return [
+            RefusedRow(row["position"], row["incarnation"], str(row["at"]), row["why"], shown(row["row"]))
+            for row in rows
+        ]
+
+    async def retry(self, key: Key, position: int, why: str) -> None:
+        """See KeepsRefused."""
+        async with self._asking(key) as connection, connection.transaction():
+            row = await self._kept(connection, key, position)
+            await connection.execute(self._sql.durable)
+            await connection.execute(self._sql.immediate)
+            self._columns = await self._match(connection, row["columns"])
+            try:
+                await self._copy(connection, Block(position, position + 1, [unpack(row["row"])]))
+            except BlockRefused as error:
+                raise SinkRowRefused(f"sink {key.sink}: position {position} is refused again: {error}") from error
+            await self._see_to(connection, key, row, Decision("", "retry", position, position, why))
+
+    async def discard(self, key: Key, position: int, why: str) -> None:
+        """See KeepsRefused."""
+        async with self._asking(key) as connection, connection.transaction():
+            row = await self._kept(connection, key, position)
+            await self._see_to(connection, key, row, Decision("", "discard", position, position, why))
+
+    async def _kept(self, connection: AsyncConnection[Row], key: Key, position: int) -> Row:
+        """Give a row that is kept, which nobody else sees to meanwhile. Raises: SinkRowNotKept."""
+        found: Row | None = None
+        if await self._keeps(connection):
+            asked = {**_row(key), "position": position}
+            found = await (await connection.execute(self._refusing.lock, asked)).fetchone()
+        if found is None:
+            raise SinkRowNotKept(f"sink {key.sink}: no refused row of position {position} is kept")
+        return found
+
+    async def _see_to(self, connection: AsyncConnection[Row], key: Key, row: Row, made: Decision) -> None:
+        await connection.execute(
+            self._refusing.drop, {**_row(key), "position": row["position"], "incarnation": row["incarnation"]}
+        )
+        text = f"position {row['position']} {made.text}".rstrip()
+        await self._decide(connection, key, msgspec.structs.replace(made, text=text))
+
+    async def _keeps(self, connection: AsyncConnection[Row]) -> bool:
+        found = await (await connection.execute(self._refusing.exist)).fetchone()
+        return found is not None and bool(found["there"])
 
     async def tip(self, key: Key) -> Tip | None:
         """See Store."""
@@ -287,11 +371,14 @@ class PostgresqlStore:
 
     async def _create(self, connection: AsyncConnection[Row]) -> None:
         """Make our tables where they are missing; where they are there, a role needs no right to make any."""
-        if await self._exist(connection):
-            return
-        async with connection.transaction():
-            for statement in self._sql.create:
-                await connection.execute(statement)
+        if not await self._exist(connection):
+            async with connection.transaction():
+                for statement in self._sql.create:
+                    await connection.execute(statement)
+        if self._config.on_refusal == "deadLetter" and not await self._keeps(connection):
+            async with connection.transaction():
+                await connection.execute(self._sql.alone)
+                await connection.execute(self._refusing.create)
 
     async def _exist(self, connection: AsyncConnection[Row]) -> bool:
         found = await (await connection.execute(self._sql.exist)).fetchone()

@@ -10,7 +10,7 @@ from typing import Final
 
 from deathless.base.config import SinkConfig
 from deathless.base.errors import InvalidConfig
-from deathless.sinks.port import Store
+from deathless.sinks.port import KeepsRefused, Store
 
 STORES: Final = {
     "clickhouse": "deathless.sinks.clickhouse.store:store",
@@ -31,4 +31,8 @@ def make_store(sink: SinkConfig) -> Store:
         )
     module, _, name = found.partition(":")
     made: Store = getattr(import_module(module), name)(sink)
+    if sink.on_refusal == "deadLetter" and not isinstance(made, KeepsRefused):
+        raise InvalidConfig(
+            f"sink {sink.name}: {sink.store} keeps no rows that it refuses", remedy="leave onRefusal: stop"
+        )
     return made

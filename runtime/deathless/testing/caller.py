@@ -22,7 +22,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError, InvalidArgument, InvalidUse, UnknownHandler
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import RETRY_INPUT, SKIP_INPUT, Order
+from deathless.codec.peer_messages import RETRY_INPUT, RUN_INPUT, SKIP_INPUT, Order
 from deathless.codec.streams.records import OnRefusal
 from deathless.codec.wire import accepted_invocation
 from deathless.core import events as ev
@@ -361,6 +361,19 @@ class ServiceCaller:
         self.order(SKIP_INPUT if skip else RETRY_INPUT, stream.session, stream.stopped.seq if skip else 0)
         feeder.go_on()
         self._fed(feeder, None)
+
+    def replay(self, name: str) -> list[RefusedRow]:
+        """Run the rows again that an input refused and that are kept, as an operator does; gives what stays listed.
+
+        Raises: InvalidUse when the input was never fed.
+        """
+        if name not in self._feeders:
+            raise InvalidUse(f"input {name!r} of {self.served.name} was never fed")
+        session = self._feeders[name].session
+        refused = self.served.leader().engine.shard.sessions.streams.refused()
+        for record in [each for each in refused if each.session == session and each.message]:
+            self.order(RUN_INPUT, record.lsn)
+        return self.refused(name)
 
     def refused(self, name: str) -> list[RefusedRow]:
         """Give the rows that an input refused, the oldest first."""

@@ -18,6 +18,13 @@ class SinkRowRefused(Invalid):
     )
 
 
+class SinkRowNotKept(Invalid):
+    """The store keeps no refused row of that position: it was stored or discarded, or was never refused."""
+
+    code = "DL3078"
+    remedy = "`deathless sinks refused` shows which rows are kept"
+
+
 class SinkTableUnfit(Invalid):
     """The table of a sink is missing, lacks a column, or its role may not write to it."""
 

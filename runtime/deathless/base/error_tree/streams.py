@@ -32,6 +32,22 @@ class StreamNotStopped(Invalid):
     remedy = "look at which input the stream stands now"
 
 
+class InputNotKept(Invalid):
+    """No refused input is listed there that can be run again: it was run or discarded, or its reason alone is kept."""
+
+    code = "DL3076"
+    http_status = 409
+    remedy = "`deathless sources refused` shows which rows are kept, and under which lsn"
+
+
+class StreamNotForgotten(Invalid):
+    """The stream can't be forgotten now: somebody owns it, what it brought is under way or kept, or it is not known."""
+
+    code = "DL3077"
+    http_status = 409
+    remedy = "take the source out of the manifest, or end its client; replay or discard the rows that are kept of it"
+
+
 class SourceUnavailable(RetryLater):
     """A source can't be read now; nothing is lost, its process tries again."""
 

@@ -22,6 +22,7 @@ REFUSED_COLUMNS: Final = ("shard", "lsn", "stream", "row", "stands", "refused at
 PROBLEM_MAX: Final = 100  # characters in a table
 WHY_MAX: Final = 80
 RETRY, SKIP = "retry-input", "skip-input"  # orders; `codec.peer_messages` has the same
+RUN, DROP, FORGET = "run-input", "drop-input", "forget-stream"  # likewise
 
 
 class Refused(msgspec.Struct, rename="camel"):
@@ -39,6 +40,7 @@ class Refused(msgspec.Struct, rename="camel"):
     row: str
     stands: bool
     shard: int = 0  # whose log has it
+    kept: bool = False  # the row itself, so that it can be run again
 
 
 class StreamOfShard(msgspec.Struct, rename="camel"):
@@ -69,6 +71,21 @@ class Streams(msgspec.Struct):
             stream: of this one alone; None: of all.
         """
         return [each for each in (*self.standing, *self.refused) if stream in (None, each.stream)]
+
+
+class Ran(msgspec.Struct):
+    """What an order to run a refused row again came to; fields as the primary answers."""
+
+    done: bool = True
+    code: str = ""  # with which it was refused again
+    why: str = ""
+
+
+class Replayed(msgspec.Struct, rename="camel"):
+    """What became of refused rows that were run again."""
+
+    ran: int = 0
+    refused_again: list[int] = []  # lsns
 
 
 def stream_rows(entries: Iterable[Mapping[str, object]]) -> list[Sequence[object]]:
@@ -102,6 +119,44 @@ def more_refused(told: Streams) -> str:
     """Say how to see the refused inputs behind those that were shown."""
     last = told.refused[-1]
     return f"shard {last.shard} has more of them: --from {last.lsn + 1} shows those that follow"
+
+
+def chosen(told: Streams, stream: int | None, lsns: Iterable[int]) -> list[Refused]:
+    """Give what of one answer is to be run again, or discarded.
+
+    Args:
+        told: the answer.
+        stream: of this one alone; None: of all.
+        lsns: those named; none: each of which the row is kept.
+    """
+    named = set(lsns)
+    return [
+        each for each in told.refused if stream in (None, each.stream) and (each.lsn in named if named else each.kept)
+    ]
+
+
+def replayed(name: str, done: Replayed) -> str:
+    """Say what became of refused rows that were run again."""
+    return f"source {name}: {done.ran} taken in, {len(done.refused_again)} refused again"
+
+
+def discarded(name: str, count: int) -> str:
+    """Say that refused rows are listed no more."""
+    return f"source {name}: {count} discarded"
+
+
+def meaning(name: str, streams: Iterable[StreamOfShard]) -> list[str]:
+    """Say what it would mean that streams are forgotten."""
+    return [
+        f"source {name}, stream {each.stream}, shard {each.shard}: it is not known any more that rows up to "
+        f"{each.taken_in} were taken in; opened again, it begins at its first row, and they are taken in once more"
+        for each in streams
+    ]
+
+
+def forgotten(name: str, each: StreamOfShard) -> str:
+    """Say that a stream is forgotten."""
+    return f"source {name}, stream {each.stream}, shard {each.shard}: forgotten"
 
 
 def gone_on(name: str, each: Refused, order: str) -> str:

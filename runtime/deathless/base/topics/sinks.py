@@ -98,6 +98,13 @@ class Sink(Part, frozen=True):
     kind: Annotated[Literal["columns"], told("What it does: columns stores rows in a table.")]
     topic: Annotated[Name, told("The topic whose rows it stores, one of spec.topics.")]
     options: Annotated[ColumnsOptions, told("Where rows go, and how many at a time.")]
+    on_refusal: Annotated[
+        Literal["stop", "deadLetter"],
+        told(
+            "What becomes of a row that the store refuses for good. stop: the sink stops at it. deadLetter: the store "
+            "keeps it with the reason, to be stored later by an operator, and the sink goes on; PostgreSQL alone."
+        ),
+    ] = "stop"
     secret_ref: Annotated[
         SecretRef | None,
         told(
@@ -170,6 +177,7 @@ def sink_configs(sinks: Sequence[Sink], directory: str, folder: str, secrets: st
             block_rows=sink.options.block_rows,
             block_s=sink.options.block_seconds,
             hold_bytes_max=quantity_bytes(sink.options.hold_bytes_max),
+            on_refusal=sink.on_refusal,
             folder=f"{secrets}/{sink.name}" if secrets and sink.secret_ref is not None else folder,
         )
         for sink in sinks

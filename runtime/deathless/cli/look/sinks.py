@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from deathless.base.errors import InvalidArgument, SinkTipMismatch, SinkUnavailable
+from deathless.base.errors import InvalidArgument, SinkRowRefused, SinkTipMismatch, SinkUnavailable
 from deathless.base.listings import sinks as listing
 from deathless.base.listings.texts import show_bytes, show_time
 from deathless.cli.options import ListedGroup, json_option, service_options, shard_of_it, target
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deathless.base.config import ReplicaConfig, SinkConfig
     from deathless.shell.link.sink_status import SinkStatus
     from deathless.shell.operate.target import Target
-    from deathless.sinks.port import Decision, Key, Tip
+    from deathless.sinks.port import Decision, KeepsRefused, Key, Tip
     from deathless.topics import TopicSource
 
 _SHOWN: Final = {
@@ -45,6 +45,7 @@ def sinks() -> None:
     deathless sinks list
     deathless sinks show facts
     deathless sinks skip facts --position 4711
+    deathless sinks retry facts
     """
 
 
@@ -127,6 +128,83 @@ def skip(
     return 0
 
 
+positions_argument = click.argument("positions", metavar="[POSITION]...", nargs=-1, type=click.IntRange(min=1))
+
+
+@sinks.command("refused")
+@click.argument("name", metavar="SINK")
+@service_options
+@json_option
+def refused(name: str, manifest: str, directory: str, as_json: bool) -> int:
+    """List the rows that the store has refused and keeps (`onRefusal: deadLetter`), with the reasons."""
+    store, key, _ = _keeping(name, manifest, directory)
+    rows = asyncio.run(store.refused(key))
+    if as_json:
+        print_json({"sink": name, "refused": rows})
+    elif rows:
+        print_table(listing.REFUSED_COLUMNS, listing.refused_rows(rows))
+    else:
+        print(listing.NONE_REFUSED)
+    return 0
+
+
+@sinks.command("retry")
+@click.argument("name", metavar="SINK")
+@positions_argument
+@reason_option
+@service_options
+@json_option
+def retry(name: str, positions: tuple[int, ...], reason: str, manifest: str, directory: str, as_json: bool) -> int:
+    """Store refused rows that are kept: those of these positions, or all; the table was mended.
+
+    Each is stored once, and kept no more; or it stays, if it is refused again.
+    """
+    store, key, found = _keeping(name, manifest, directory)
+
+    async def work() -> tuple[list[int], dict[int, str]]:
+        stored, again = list[int](), dict[int, str]()
+        for at in positions or [each.position for each in await store.refused(key)]:
+            try:
+                await store.retry(key, at, reason)
+                stored.append(at)
+            except SinkRowRefused as error:
+                again[at] = error.message
+        return stored, again
+
+    stored, again = asyncio.run(work())
+    if as_json:
+        print_json({"sink": name, "stored": stored, "refusedAgain": list(again), **shard_of_it(found)})
+        return 0
+    for text in again.values():
+        print(text)
+    print(f"sink {name}: {len(stored)} stored, {len(again)} refused again")
+    return 0
+
+
+@sinks.command("discard")
+@click.argument("name", metavar="SINK")
+@positions_argument
+@reason_option
+@service_options
+@json_option
+def discard(name: str, positions: tuple[int, ...], reason: str, manifest: str, directory: str, as_json: bool) -> int:
+    """Let go of refused rows that are kept, for ever: those of these positions."""
+    if not positions:
+        raise click.UsageError("name the rows: their positions are those that `deathless sinks refused` shows")
+    store, key, found = _keeping(name, manifest, directory)
+
+    async def work() -> None:
+        for at in positions:
+            await store.discard(key, at, reason)
+
+    asyncio.run(work())
+    if as_json:
+        print_json({"sink": name, "discarded": list(positions), **shard_of_it(found)})
+    else:
+        print(f"sink {name}: {len(positions)} discarded")
+    return 0
+
+
 @sinks.command("adopt")
 @click.argument("name", metavar="SINK")
 @reason_option
@@ -188,6 +266,21 @@ def _key(config: ReplicaConfig, sink: SinkConfig, source: TopicSource) -> Key:
     from deathless.sinks.port import Key
 
     return Key(sink.name, config.service, config.shard, source.service_id)
+
+
+def _keeping(name: str, manifest: str, directory: str) -> tuple[KeepsRefused, Key, Target]:
+    """Give a sink's store, which keeps rows that it refuses. Raises: InvalidArgument where it does not."""
+    from deathless.sinks.port import KeepsRefused
+    from deathless.sinks.stores import make_store
+
+    found = target(manifest, directory, silent=True)
+    sink = _sink(found, name)
+    source = _source(found.config, sink)
+    assert source is not None
+    store = make_store(sink)
+    if not isinstance(store, KeepsRefused):
+        raise InvalidArgument(f"sink {name}: {sink.store} keeps no rows that it refuses")
+    return store, _key(found.config, sink, source), found
 
 
 async def _look(sink: SinkConfig, key: Key) -> tuple[Tip | None, Sequence[Decision]]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deathless.base.errors import InvalidArgument, StreamNotStopped
+from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotForgotten, StreamNotStopped
 from deathless.base.listings import sources as listing
 from deathless.base.listings.texts import show_time
+from deathless.base.source_kinds import SOURCE_KINDS
 from deathless.cli.options import ListedGroup, json_option, service_options, target
 from deathless.cli.output import print_json, print_table
 
@@ -37,6 +38,7 @@ def sources() -> None:
     deathless sources list
     deathless sources refused flights
     deathless sources retry flights
+    deathless sources replay flights
     """
 
 
@@ -167,6 +169,98 @@ def skip(name: str, stream: int | None, at: str, manifest: str, directory: str, 
     return 0
 
 
+@sources.command("replay")
+@click.argument("name", metavar="SOURCE")
+@click.argument("lsns", metavar="[LSN]...", nargs=-1, type=click.IntRange(min=1))
+@stream_option
+@service_options
+@json_option
+def replay(name: str, lsns: tuple[int, ...], stream: int | None, manifest: str, directory: str, as_json: bool) -> int:
+    """Run refused rows that are kept once more: those with these LSNs, or all, the oldest first.
+
+    Each has its effect once, and is listed no more, or stays listed with the reason of now. It runs behind what was
+    taken in since.
+
+    \b
+    deathless sources replay flights
+    deathless sources replay flights 4711
+    """
+    found = target(manifest, directory, every=True)
+    _source(found, name)
+    _check_lsns(found, lsns)
+    done = listing.Replayed()
+    for part, each in _chosen(found, name, stream, lsns):
+        ran = _order(part, listing.RUN, each.lsn)
+        done.ran += ran.done
+        if not ran.done:
+            done.refused_again.append(each.lsn)
+            if not as_json:
+                print(f"lsn {each.lsn} is refused again: {ran.code} {ran.why}")
+    if as_json:
+        print_json({"source": name, "ran": done.ran, "refusedAgain": done.refused_again})
+    else:
+        print(listing.replayed(name, done))
+    return 0
+
+
+@sources.command("discard")
+@click.argument("name", metavar="SOURCE")
+@click.argument("lsns", metavar="LSN...", nargs=-1, required=True, type=click.IntRange(min=1))
+@service_options
+@json_option
+def discard(name: str, lsns: tuple[int, ...], manifest: str, directory: str, as_json: bool) -> int:
+    """Let go of refused rows for ever: those with these LSNs."""
+    found = target(manifest, directory, every=True)
+    _source(found, name)
+    _check_lsns(found, lsns)
+    count = 0
+    for part, each in _chosen(found, name, None, lsns):
+        _order(part, listing.DROP, each.lsn)
+        count += 1
+    if as_json:
+        print_json({"source": name, "discarded": count})
+    else:
+        print(listing.discarded(name, count))
+    return 0
+
+
+@sources.command("forget")
+@click.argument("name", metavar="SOURCE")
+@stream_option
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@service_options
+@json_option
+def forget(name: str, stream: int | None, yes: bool, manifest: str, directory: str, as_json: bool) -> int:
+    """Forget how far streams were taken in whose source is gone for good; SOURCE need not be in the manifest any more.
+
+    A stream that somebody has, or of which something is under way or kept, is not forgotten.
+
+    \b
+    deathless sources forget flights
+    deathless sources forget flights --stream 3
+    """
+    found = target(manifest, directory, every=True)
+    if any(each.name == name and not SOURCE_KINDS[each.kind].gate for each in found.config.sources):
+        raise StreamNotForgotten(f"source {name} stands in the manifest, and is read")
+    chosen = [
+        (part, each) for part, told in _asked(found, name) for each in told.streams if stream in (None, each.stream)
+    ]
+    if not chosen:
+        raise StreamNotForgotten(f"no stream of a source {name!r} is known")
+    if not (yes or as_json):
+        print("\n".join(listing.meaning(name, [each for _, each in chosen])))
+        if not click.confirm("Forget?", default=False):
+            raise InvalidArgument("nothing was forgotten", remedy="add --yes")
+    for part, each in chosen:
+        _order(part, listing.FORGET, each.session)
+        if not as_json:
+            print(listing.forgotten(name, each))
+    if as_json:
+        rows = [{"shard": each.shard, "stream": each.stream, "takenIn": each.taken_in} for _, each in chosen]
+        print_json({"source": name, "forgotten": rows})
+    return 0
+
+
 # ---- what they are about ------------------------------------------------------------------------------------------
 
 
@@ -201,6 +295,41 @@ def _asked(found: Target, name: str, first: int = 0) -> Iterator[tuple[Target, l
         part = dataclasses.replace(found, config=config, shards=())
         answer = asyncio.run(ask_primary(part, "streams", {"source": name, "from": str(first)}))
         yield part, listing.of_shard(fitted(answer, listing.Streams), config.shard)
+
+
+def _check_lsns(found: Target, lsns: tuple[int, ...]) -> None:
+    """Raises: InvalidArgument where an LSN may be that of several shards."""
+    if lsns and len(_configs(found)) > 1:
+        raise InvalidArgument("an LSN is one of a shard", remedy=f"add --shard 0 to {len(_configs(found)) - 1}")
+
+
+def _chosen(
+    found: Target, name: str, stream: int | None, lsns: tuple[int, ...]
+) -> Iterator[tuple[Target, listing.Refused]]:
+    """Give the refused rows that are to be seen to, as they are listed when their turn comes.
+
+    Raises: InputNotKept for an LSN with which none is listed.
+    """
+    missing = set(lsns)
+    for config in _configs(found):
+        part = dataclasses.replace(found, config=config, shards=())
+        first, more = min(lsns, default=0), True
+        while more:
+            ((_, told),) = _asked(part, name, first)
+            for each in listing.chosen(told, stream, lsns):
+                missing.discard(each.lsn)
+                yield part, each
+            first, more = max((each.lsn for each in told.refused), default=0) + 1, told.more
+    if missing:
+        raise InputNotKept(f"source {name}: no refused row is listed at lsn {', '.join(map(str, sorted(missing)))}")
+
+
+def _order(part: Target, command: str, lsn: int) -> listing.Ran:
+    from deathless.cli.primary import ask_primary
+    from deathless.shell.net.admin_call import fitted
+
+    answer = asyncio.run(ask_primary(part, "order", {"command": command, "invocation": str(lsn)}))
+    return fitted(answer, listing.Ran)
 
 
 def _go_on(found: Target, name: str, stream: int | None, command: str, as_json: bool) -> int:

@@ -39,6 +39,7 @@ from deathless.base.errors import (
     InvalidArgument,
     NotPrimary,
     OutOfSpace,
+    Overloaded,
     StreamFenced,
     TooLarge,
 )
@@ -101,13 +102,12 @@ class Inputs:
         self._admission = admission
         self._records = records
         self._limits = limits
-        self._by_id = safeguards.admit_by_id
-        self._wait = safeguards.welcome_confirmed
-        self._remember_end = safeguards.remember_end
+        self._safeguards = safeguards
         self._owners: dict[StreamKey, Owner] = {}
         self._newcomers: dict[StreamKey, Newcomer] = {}  # the newest of each; not the owner
         self._logging: dict[StreamKey, int] = {}  # how many STREAM records of each are not confirmed
         self._admitted: dict[int, Admitted] = {}  # by session
+        self._forgetting: dict[int, StreamKey] = {}  # by session: an order to forget them is on its way to the log
         self._term = 0  # that was given last
 
     # ---- owners ------------------------------------------------------------------------------------------------
@@ -116,6 +116,8 @@ class Inputs:
         """Somebody wants to own a stream."""
         key, stream = hello.key, self._streams.find(hello.key)
         refusal = self._streams.refusal(key, len(self._logging))
+        if key in self._forgetting.values():
+            refusal = Overloaded(f"stream {key} is being forgotten")
         if refusal is None and hello.resume and self._is_fenced(key, stream, hello.nonce):
             refusal = StreamFenced(f"stream {key} was taken by another owner")
         if refusal is not None:
@@ -165,7 +167,7 @@ class Inputs:
             refusal = self._streams.refusal(key) or InvalidArgument("it was not opened")
             return [_refused(conn, key, nonce, refusal, AGAIN_MS)]
         admitted = self._admitted.get(stream.session)
-        if admitted is not None and self._wait:
+        if admitted is not None and self._safeguards.welcome_confirmed:
             return []
         del self._newcomers[key]
         if stream.stopped is not None:
@@ -176,6 +178,24 @@ class Inputs:
         ended = admitted.ended if admitted is not None else stream.ended
         welcome = StreamWelcome(*key, nonce, stream.session, self._term, next_seq, ended, stream.note)
         return [Send(conn, struct_packet(Type.STREAM_WELCOME, welcome))]
+
+    def forget(self, session: int) -> str:
+        """Let nobody open a stream until an order to forget it is confirmed (`forgotten`).
+
+        Returns: why it can't be forgotten; empty: it can be, as far as we know.
+        """
+        stream = self._streams.get(session)
+        key = stream.key if stream is not None else None
+        if key is None or not self._safeguards.forget_unused:
+            return ""  # the shard says so
+        if key in self._owners or key in self._newcomers or key in self._logging or session in self._admitted:
+            return f"somebody owns stream {key}"
+        self._forgetting[session] = key
+        return ""
+
+    def forgotten(self, session: int) -> None:
+        """An order to forget a stream is confirmed, whatever came of it: the stream may be opened."""
+        self._forgetting.pop(session, None)
 
     def leaving(self, conn: Conn, hello: StreamHello) -> list[Effect]:
         """We let go: a source looks for whoever comes."""
@@ -212,13 +232,14 @@ class Inputs:
         admitted = self._admitted.get(run.session)
         next_seq = admitted.next_seq if admitted is not None else stream.next_seq
         ended = admitted.ended if admitted is not None else stream.ended
-        if not self._by_id and run.first_seq < END_SEQ:  # whatever comes on the newest connection is the next
+        if not self._safeguards.admit_by_id and run.first_seq < END_SEQ:
+            # Whatever comes on the newest connection is the next.
             run = Run(run.session, next_seq, next_seq - 1, run.count)
         if run.acked >= next_seq:
             self.dropped += run.count
             return []
         if run.first_seq >= END_SEQ:
-            if run.acked + 1 < next_seq or (ended and self._remember_end):
+            if run.acked + 1 < next_seq or (ended and self._safeguards.remember_end):
                 return self._repeated(stream, owner, run.count)
             admit = Run(run.session, END_SEQ + next_seq, next_seq - 1, 1)
         else:

@@ -20,18 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
 from deathless.base.errors import (
     DeathlessError,
+    InputNotKept,
     InvocationUnknown,
     NotParked,
     NotPrimary,
     NotUndelivered,
     NotUnsettled,
     Overloaded,
+    StreamNotForgotten,
     StreamNotStopped,
 )
 from deathless.base.ids import SYSTEM_SESSION
@@ -42,9 +44,12 @@ from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
 from deathless.codec.peer_messages import (
     DISCARD,
+    DROP_INPUT,
+    FORGET_STREAM,
     REDELIVER,
     RETRY,
     RETRY_INPUT,
+    RUN_INPUT,
     SETTLE,
     SKIP_INPUT,
     ActivityStart,
@@ -83,6 +88,7 @@ from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.own_work import OwnWork
 from deathless.core.tables.peer_table import PeerTable
 from deathless.core.tables.results import Results
+from deathless.core.tables.stream_table import not_forgotten
 from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 
@@ -93,6 +99,15 @@ def _nothing_pending() -> Sequence[ActivityStart]:
 
 def _holds_nothing(_invocation: int) -> bool:
     return False
+
+
+_ANSWERS: Final[dict[str, type[DeathlessError]]] = {
+    RETRY: NotParked,
+    RUN_INPUT: InputNotKept,
+    DROP_INPUT: InputNotKept,
+    FORGET_STREAM: StreamNotForgotten,
+}
+"""Orders that are answered with what became of them: how one is refused while another one is on its way."""
 
 
 def _nothing_retried(_parked: int) -> Retried:
@@ -158,7 +173,7 @@ class Messaging:
         self._admission = admission
         self._deaths = deaths
         self._killers: list[int] = []  # invocations to be set aside before time goes on (I11)
-        self._retrying: set[int] = set()  # lsns of parked messages whose RETRY is on its way
+        self._retrying: set[int] = set()  # lsns of parked messages and refused inputs whose order is on its way
         self._ended: list[ActivityEnded] = []  # while a switchover was under way that may be called off
 
     def begin(self, now: float, elapsed_us: int) -> list[Effect]:
@@ -314,7 +329,7 @@ class Messaging:
 
             self.records.add(encode(Kind.ADOPT, args=encode_body(record)), adopted)
             return self.outreach.adopt_ordered(target)
-        if record.command == RETRY:
+        if record.command in _ANSWERS:
             return self._retry(event, record)
         error: type[DeathlessError] | None
         if record.command == SETTLE:
@@ -330,15 +345,21 @@ class Messaging:
         return []
 
     def _retry(self, event: OrderReceived, order: Order) -> list[Effect]:
-        """Log an order to run a parked message; it is answered with what became of it. One at a time for each."""
+        """Log an order about a parked message, a refused input or a stream; it is answered with what became of it.
+
+        One at a time for each.
+        """
         parked = order.invocation
         if parked in self._retrying:
-            return [_told(event, NotParked)]
+            return [_told(event, _ANSWERS[order.command])]
+        if order.command == FORGET_STREAM and (why := self.inputs.forget(parked)):
+            return [_retried(event, order, not_forgotten(why))]
         self._retrying.add(parked)
 
         def executed() -> Sequence[Effect]:
             self._retrying.discard(parked)
-            return [_retried(event, self._tables.retried(parked))]
+            self.inputs.forgotten(parked)
+            return [_retried(event, order, self._tables.retried(parked))]
 
         self.records.add(encode(Kind.ORDER, args=encode_body(order)), executed)
         return []
@@ -392,13 +413,17 @@ def _told(event: OrderReceived, error: type[DeathlessError] | None) -> Send:
     return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
 
 
-def _retried(event: OrderReceived, retried: Retried) -> Send:
-    """The answer to a RETRY: the new invocation, or why there is none."""
+def _retried(event: OrderReceived, order: Order, retried: Retried) -> Send:
+    """The answer to a RETRY: the new invocation, or why there is none; to a RUN_INPUT also a refusal."""
     if retried.invocation:
         code, result = "", msgspec.json.encode({"done": True, "invocation": retried.invocation})
     else:
         told = decode_struct(ReplyError, retried.reason[1:])
-        code, result = told.code, msgspec.json.encode({"error": told.text})
+        if order.command == RUN_INPUT and told.code != InputNotKept.code:
+            why = f"{told.type}: {told.text}"
+            code, result = "", msgspec.json.encode({"done": False, "code": told.code, "why": why})
+        else:
+            code, result = told.code, msgspec.json.encode({"error": told.text})
     return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
 
 

@@ -4,6 +4,7 @@ One table per shard, a function of the log's prefix. A stream is numbered input 
 its own beside those of clients and peers (core.tables.sessions), because its seqs are ids that its source gave: they
 ascend, and may have gaps.
 
+    unknown <------------------------ ORDER forget-stream, of a stream that nobody owns
     unknown --STREAM--> next 1 --run that follows--> next = its last seq + 1       the end of before is forgotten
                           |-----end that follows---> next as before, ended
                           |-----any other run------> as before: it is not taken
@@ -14,9 +15,12 @@ A run follows when it begins at the next expected seq, or when everything up to 
 predecessor was taken in, and nothing behind that. So a run that was logged behind one that was refused changes nothing,
 whoever logged it: its source sends it again.
 
+A refused input that is kept with its message can be run again (ORDER run-input), outside of the order of its stream:
+it leaves the list in the frame of its effect, or stays with the reason of the last refusal.
+
 Guarantees: equal calls give equal tables and snapshots; a next expected seq never goes back; a session belongs to one
-stream, ever. Refused inputs that are kept are never dropped: where they have no room the stream stops (I10). Does not:
-run handlers, know connections or terms (core.primary.inputs). Imports codec and base.
+stream, ever. Refused inputs that are kept are never dropped but by an order: where they have no room the stream stops
+(I10). Does not: run handlers, know connections or terms (core.primary.inputs). Imports codec and base.
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, Overloaded
+from deathless.base.errors import DeathlessError, Overloaded, StreamNotForgotten
 from deathless.codec.frames import Run
+from deathless.codec.peer_messages import Retried
 from deathless.codec.snapshot import RefusedRecord, StreamRecord
 from deathless.codec.streams.records import END_SEQ, OnRefusal, StreamKey, StreamOpened
+from deathless.codec.wire import error_reply
 
 STREAMS_MAX: Final = 10_000  # of a shard
 REFUSED_MAX: Final = 10_000  # refused inputs that are listed, of all streams
@@ -194,6 +200,32 @@ class StreamTable:
             stream.ended = False
         self._list(record)
 
+    def listed(self, lsn: int) -> RefusedRecord | None:
+        """Give the refused input that is listed with this lsn; None: there is none. Streams stand at others."""
+        return next((each for each in self._refused if each.lsn == lsn), None)
+
+    def take_off(self, record: RefusedRecord) -> None:
+        """A refused input has had its effect, or an operator needs it no more: it is listed no longer."""
+        self._refused.remove(record)
+        self._bytes -= _weight(record)
+
+    def refused_again(self, record: RefusedRecord, now: RefusedRecord) -> None:
+        """A refused input was run again and refused again: it stays where it is listed, with the newer reason."""
+        later = msgspec.structs.replace(record, at_us=now.at_us, code=now.code, why=now.why[:WHY_CHARS_MAX])
+        self._refused[self._refused.index(record)] = later
+        self._bytes += _weight(later) - _weight(record)
+
+    def keeps(self, stream: Stream) -> bool:
+        """Are inputs of this stream kept, that can be run again?"""
+        return any(each.session == stream.session and each.message for each in self._refused)
+
+    def forget(self, stream: Stream) -> None:
+        """Nothing is known of a stream any more: opened again it begins anew, as another one."""
+        assert not self.keeps(stream)
+        del self._by_key[stream.key], self._by_session[stream.session]
+        for record in [each for each in self._refused if each.session == stream.session]:
+            self.take_off(record)
+
     def _list(self, record: RefusedRecord) -> bool:
         """List a refused input, the oldest of those of which nothing is kept making room. False: there is none."""
         size = _weight(record)
@@ -262,6 +294,11 @@ def gap_before(run: Run) -> Run | None:
     if run.acked + 1 < run.first_seq < END_SEQ:
         return Run(run.session, run.first_seq, run.acked, 0)
     return None
+
+
+def not_forgotten(why: str) -> Retried:
+    """Say why a stream is not forgotten."""
+    return Retried(0, error_reply(StreamNotForgotten.code, StreamNotForgotten.__name__, why))
 
 
 def _weight(record: RefusedRecord) -> int:

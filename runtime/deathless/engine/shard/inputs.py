@@ -7,6 +7,8 @@
 A handler refuses an input when its first turn ends in an error: the error is what a caller would have been answered. A
 handler that waits has taken the input; when it fails later, that is listed too.
 
+An operator's order runs a refused input again, at the place of the order: what is not refused leaves the list.
+
 Guarantees: id, effect and what becomes of a refusal are of one frame; equal runs give equal tables. Does not: decide
 what to log (core.primary.inputs). Imports core, codec, base and the port of the executor.
 """
@@ -17,15 +19,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from deathless.base.errors import CorruptFrame, Internal, InvalidArgument
+from deathless.base.errors import CorruptFrame, InputNotKept, Internal, InvalidArgument
+from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.times import Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind
-from deathless.codec.peer_messages import RETRY_INPUT, Order, Target
+from deathless.codec.peer_messages import FORGET_STREAM, RETRY_INPUT, RUN_INPUT, Order, Retried, Target
 from deathless.codec.snapshot import ParkedRecord, RefusedRecord
 from deathless.codec.streams.records import END_SEQ, InputResult, StreamKey, StreamOpened, note_of
 from deathless.codec.wire import ReplyError, decode_struct, error_reply
-from deathless.core.tables.stream_table import Stream, StreamTable
+from deathless.core.tables.stream_table import Stream, StreamTable, not_forgotten
 from deathless.engine.ports import Executor
 
 NOT_TAKEN: Final = zlib.crc32(b"not taken")
@@ -89,6 +92,51 @@ class Inputs:
         """An operator lets a stream go on."""
         self._streams.go_on(order.invocation, None if order.command == RETRY_INPUT else order.operation)
 
+    def see_to(self, order: Order, lsn: int, now_us: int, *, once: bool) -> Retried:
+        """Run a refused input again, or take it off the list; once in all: what had its effect is not listed.
+
+        Args:
+            order: RUN_INPUT or DROP_INPUT; or FORGET_STREAM, which is about a stream.
+            lsn: of the order, and so of what it runs.
+            now_us: logical time, microseconds.
+            once: False, for tests alone: it stays listed.
+
+        Returns: the lsn of what was run, or was taken off; or why nothing was.
+        """
+        if order.command == FORGET_STREAM:
+            return self._forget(order.invocation)
+        record = self._streams.listed(order.invocation)
+        stream = self._streams.get(record.session) if record is not None else None
+        if record is None or stream is None:
+            return _not_kept(f"no refused input is listed at lsn {order.invocation}")
+        if order.command != RUN_INPUT:
+            self._streams.take_off(record)
+            return Retried(record.lsn)
+        if not record.message:
+            return _not_kept(f"of the input at lsn {record.lsn} the reason alone is kept")
+        # The running page names the input, in session 0, as it does where a parked message is run again: a death here,
+        # before the order is in the log, is held against no message (I11).
+        _, reply = self._execute(stream, SYSTEM_SESSION, record.lsn, lsn, now_us, record.message)
+        if reply is not None:
+            self._streams.refused_again(record, _record(lsn, stream, record.seq, now_us, reply, b""))
+            return Retried(0, reply)
+        if once:
+            self._streams.take_off(record)
+        return Retried(lsn)
+
+    def _forget(self, session: int) -> Retried:
+        """Forget a stream, unless what it brought is under way or kept: of that, nobody could be told any more."""
+        stream = self._streams.get(session)
+        if stream is None:
+            return not_forgotten(f"session {session} is no stream's")
+        if self._streams.keeps(stream):
+            return not_forgotten(f"of stream {stream.key} refused inputs are kept")
+        origin = f"{stream.key.target.service}/{stream.key.target.shard}"
+        if any(each.origin == origin for each in self._executor.invocations()):
+            return not_forgotten(f"inputs of stream {stream.key} were taken in and are under way")
+        self._streams.forget(stream)
+        return Retried(session)
+
     def refused(self, lsn: int, target: Target, reply: bytes) -> None:
         """A handler refused the input at `lsn`; if it is not the one that runs, it had waited."""
         if lsn == self._lsn:
@@ -103,19 +151,25 @@ class Inputs:
         if note is not None and message[0] == Kind.MARK:
             self._count(stream, seq, message, note)
             return zlib.crc32(message)
+        digest, reply = self._execute(stream, stream.session, seq, lsn, now_us, message)
+        if reply is None:
+            self._count(stream, seq, message, note or b"")
+            return digest
+        if self._streams.refuse(stream, _record(lsn, stream, seq, now_us, reply, message), note or b""):
+            self._count(stream, seq, message, note or b"")
+        return zlib.crc32(reply, digest)
+
+    def _execute(
+        self, stream: Stream, session: int, seq: int, lsn: int, now_us: int, message: bytes
+    ) -> tuple[int, bytes | None]:
+        """Run one input, which the running page names by session and seq; gives its digest, and why it was refused."""
         self._lsn, self._reply = lsn, None
-        digests = self._executor.execute_peer(stream.key.target, seq, lsn, now_us, [message], stream.session)
+        digests = self._executor.execute_peer(stream.key.target, seq, lsn, now_us, [message], session)
         self._take_outputs()
         self._lsn = 0
         if len(digests) != 1:
             raise Internal(f"executor gave {len(digests)} digests for a message")
-        reply = MALFORMED if note is None else self._reply
-        if reply is None:
-            self._count(stream, seq, message, note or b"")
-            return digests[0]
-        if self._streams.refuse(stream, _record(lsn, stream, seq, now_us, reply, message), note or b""):
-            self._count(stream, seq, message, note or b"")
-        return zlib.crc32(reply, digests[0])
+        return digests[0], MALFORMED if _maybe_note(message) is None else self._reply
 
     def _count(self, stream: Stream, seq: int, message: bytes, note: bytes) -> None:
         if seq >= END_SEQ:
@@ -134,6 +188,10 @@ def _maybe_note(message: bytes) -> bytes | None:
         return note_of(message)
     except CorruptFrame:
         return None
+
+
+def _not_kept(why: str) -> Retried:
+    return Retried(0, error_reply(InputNotKept.code, InputNotKept.__name__, why))
 
 
 def _record(lsn: int, stream: Stream, seq: int, now_us: int, reply: bytes, message: bytes) -> RefusedRecord:

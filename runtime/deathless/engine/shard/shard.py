@@ -27,7 +27,18 @@ from deathless.base.times import Times
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
-from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
+from deathless.codec.peer_messages import (
+    DROP_INPUT,
+    FORGET_STREAM,
+    RETRY,
+    RUN_INPUT,
+    ActivityStart,
+    Order,
+    Reference,
+    Retried,
+    Target,
+    decode_body,
+)
 from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.streams.records import InputResult
 from deathless.codec.traces import Span
@@ -49,6 +60,7 @@ PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 PARKED_BYTES_MAX = 256 << 20  # the same, bytes
 NAMED_MAX = 8  # messages that a divergence names
 RETRIED_MAX = 1024  # orders to run one again whose end is remembered, until it is told
+_ANSWERED = (RETRY, RUN_INPUT, DROP_INPUT, FORGET_STREAM)  # orders that are answered with what became of them
 
 
 @dataclass(slots=True)
@@ -115,7 +127,7 @@ class Shard:
         self.place = place
         self.parked: list[ParkedRecord] = []
         self.first = False  # True: messages run that are in no log yet, so nobody has run them before
-        self.retried: dict[int, Retried] = {}  # by lsn of the PARKED record: what this process did; in no checkpoint
+        self.retried: dict[int, Retried] = {}  # by lsn of what is parked or refused: what this process did; not kept
         self._limits = limits
         self._safeguards = safeguards
         self.outbox = Outbox() if outbox is None else outbox
@@ -293,8 +305,8 @@ class Shard:
         elif kind == Kind.PARKED:
             session, seq = PARKED_HEADER.unpack_from(body)
             return self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
-        elif kind == Kind.ORDER and (order := decode_body(Order, body)).command == RETRY:
-            return self._retry(order.invocation, lsn)
+        elif kind == Kind.ORDER and (order := decode_body(Order, body)).command in _ANSWERED:
+            return self._retry(order.invocation, lsn) if order.command == RETRY else self._see_to(order, lsn)
         elif kind == Kind.UPGRADED:
             if not self.first:
                 raise _across(decode_upgraded(body), lsn)
@@ -355,14 +367,24 @@ class Shard:
             if not refusal:
                 self.parked.remove(record)
             wrote = self._messaging.settle()
-        self.retried[parked] = told
-        while len(self.retried) > RETRIED_MAX:
-            del self.retried[next(iter(self.retried))]
+        self._tell(parked, told)
         return wrote
 
-    def take_retried(self, parked: int) -> Retried:
-        """Give what became of the last order to run what is parked at this lsn, and forget it."""
-        return self.retried.pop(parked, _nothing_parked(parked))
+    def _see_to(self, order: Order, lsn: int) -> bytes:
+        """Run a refused input of a stream again, or take it off the list, once in all; or forget a stream."""
+        once = self._safeguards.run_input_once
+        told = self._messaging.inputs.see_to(order, lsn, self.place.time_us, once=once)
+        self._tell(order.invocation, told)
+        return self._messaging.settle() + told.reason
+
+    def _tell(self, lsn: int, told: Retried) -> None:
+        self.retried[lsn] = told
+        while len(self.retried) > RETRIED_MAX:
+            del self.retried[next(iter(self.retried))]
+
+    def take_retried(self, lsn: int) -> Retried:
+        """Give what became of the last order about what is parked or refused at this lsn, and forget it."""
+        return self.retried.pop(lsn, _nothing_parked(lsn))
 
     def _difference(self, frame: Frame, data: Data, digests: list[int]) -> Diverged:
         """Name the first message whose digest differs, or all where what differs is in the frame's alone.

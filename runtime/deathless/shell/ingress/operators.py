@@ -63,10 +63,13 @@ from deathless.base.errors import (
 from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, shard_directory, shard_name
 from deathless.codec.peer_messages import (
     DISCARD,
+    DROP_INPUT,
+    FORGET_STREAM,
     NAME_MAX,
     REDELIVER,
     RETRY,
     RETRY_INPUT,
+    RUN_INPUT,
     SETTLE,
     SKIP_INPUT,
     is_service_name,
@@ -88,6 +91,7 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
 """By command, the lists in its answer."""
 _BEGIN: Final = ("invocations", "streams", "undelivered")  # those that begin where they are told to
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
+_OF_REFUSED: Final = {b"replay": (RUN_INPUT, "taken in"), b"discard": (DROP_INPUT, "discarded")}
 _SEEN_TO: Final = {b"retry": (REDELIVER, "sent again"), b"discard": (DISCARD, "discarded")}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 Ask = Callable[[str, dict[str, str]], Awaitable[dict[str, object]]]
@@ -162,10 +166,17 @@ def find_page(parts: Sequence[bytes], shards: int) -> Page | None:
         case [b"streams", raw, b"retry"]:
             shard, number = _id(raw, shards)
             return Page("order", {"command": RETRY_INPUT, "invocation": number}, "tried again", shard=shard)
+        case [b"streams", raw, b"forget"]:
+            shard, number = _id(raw, shards)
+            return Page("order", {"command": FORGET_STREAM, "invocation": number}, "forgotten", shard=shard)
         case [b"streams", raw, seq, b"skip"]:
             shard, number = _id(raw, shards)
             named = {"invocation": number, "operation": _seq(seq)}
             return Page("order", {"command": SKIP_INPUT, **named}, "passed over", shard=shard)
+        case [b"refused", raw, (b"replay" | b"discard") as what]:
+            shard, number = _id(raw, shards)
+            order, done = _OF_REFUSED[what]
+            return Page("order", {"command": order, "invocation": number}, done, shard=shard)
         case [b"sinks"]:
             return Page("sinks", {})
         case [b"outside", b"resume"]:
@@ -379,9 +390,13 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
         numbered = {"messages": [int(arguments["invocation"])]}
     elif arguments["command"] == RETRY:
         numbered = {"parked": int(arguments["invocation"]), "invocation": found["invocation"]}
+    elif arguments["command"] in (RUN_INPUT, DROP_INPUT):
+        numbered = {"lsn": int(arguments["invocation"])}
+        if not found.get("done", True):
+            return {**numbered, "done": "refused again", "code": found["code"], "why": found["why"]}
     elif arguments["command"] == SETTLE:
         numbered["operation"] = int(arguments["operation"])
-    elif arguments["command"] == RETRY_INPUT:
+    elif arguments["command"] in (RETRY_INPUT, FORGET_STREAM):
         numbered = {"session": int(arguments["invocation"])}
     elif arguments["command"] == SKIP_INPUT:
         numbered = {"session": int(arguments["invocation"]), "seq": int(arguments["operation"])}

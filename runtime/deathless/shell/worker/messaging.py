@@ -24,9 +24,12 @@ from deathless.base.limits import Limits
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import (
     DISCARD,
+    DROP_INPUT,
+    FORGET_STREAM,
     REDELIVER,
     RETRY,
     RETRY_INPUT,
+    RUN_INPUT,
     SELF,
     SETTLE,
     SKIP_INPUT,
@@ -68,7 +71,8 @@ UNDELIVERED_SHOWN_MAX = 200  # messages that drivers gave up, in one answer, so 
 UNKNOWN_CHARS_MAX = 512  # of each name and key in it, so that an answer fits a packet
 HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
 SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
-ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE, REDELIVER, DISCARD, RETRY_INPUT, SKIP_INPUT)
+_OF_INPUTS = (RETRY_INPUT, SKIP_INPUT, RUN_INPUT, DROP_INPUT, FORGET_STREAM)
+ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE, REDELIVER, DISCARD, *_OF_INPUTS)
 _LOG = logging.getLogger("deathless.activities")
 T = TypeVar("T", bound=msgspec.Struct)
 OUTBOX_CALM_S: Final = 5.0  # an outbox that has had room for so long is told to have some

@@ -32,7 +32,7 @@ def list_streams(table: StreamTable, source: str, first: int) -> dict[str, objec
     sessions = {each.session: each for each in streams}
     refused = [each for each in table.refused() if each.session in sessions]
     standing = [each.stopped for each in streams if each.stopped is not None]
-    kept = [each for each in refused if each not in standing and each.lsn >= first]
+    kept = sorted((each for each in refused if each not in standing and each.lsn >= first), key=lambda each: each.lsn)
     return {
         "streams": [_describe(each) for each in streams[:STREAMS_SHOWN_MAX]],
         "refused": [_refused(each, sessions[each.session], stands=False) for each in kept[:REFUSED_SHOWN_MAX]],
@@ -75,4 +75,5 @@ def _refused(record: RefusedRecord, stream: Stream, *, stands: bool) -> dict[str
         "key": key[:CHARS_MAX],
         "row": row[:CHARS_MAX],
         "stands": stands,
+        "kept": bool(record.message),
     }

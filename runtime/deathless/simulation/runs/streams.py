@@ -16,10 +16,12 @@ from typing import Final
 
 from deathless.codec.peer_messages import SKIP_INPUT, Order
 from deathless.core import events as ev
+from deathless.core.tables.stream_table import StreamTable
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.checkers.inputs import check_inputs
 from deathless.simulation.nodes.cluster import SPAN_US, Cluster, Setup
 from deathless.simulation.nodes.source_node import Origin, SourceNode
+from deathless.simulation.nodes.worker_node import WorkerNode
 from deathless.simulation.runs.injector import ADMIN_CONN, Injector
 from deathless.simulation.runs.run import (
     BEGIN_US,
@@ -42,11 +44,11 @@ PAUSE_US: Final = (1_000, 600_000)  # a source is dead or frozen so long
 
 
 class StreamCluster(Cluster):
-    """A cluster with sources, and an operator who has refused inputs passed over."""
+    """A cluster with sources, and an operator who has refused inputs passed over; `streams`: else those of the seed."""
 
-    def __init__(self, seed: int, setup: Setup, *, keep_trace: bool = False) -> None:
+    def __init__(self, seed: int, setup: Setup, *, keep_trace: bool = False, streams: list[Held] | None = None) -> None:
         super().__init__(seed, setup, keep_trace=keep_trace)
-        self.streams: list[Held] = draw_streams(draw(seed, "streams"))
+        self.streams: list[Held] = draw_streams(draw(seed, "streams")) if streams is None else streams
         self.sources: dict[str, SourceNode] = {}
         origins = [Origin(held) for held in self.streams]
         for number in range(SOURCES):
@@ -63,6 +65,12 @@ class StreamCluster(Cluster):
             self.scheduler.call_at(chance.randrange(400_000), source.start)
         self.scheduler.call_later(SEE_TO_US, self._see_to)
 
+    def order(self, worker: WorkerNode, refused: StreamTable) -> None:
+        """Do what the operator does: streams that stand at an input go on behind it."""
+        for record in refused.refused():
+            if refused.stands_at(record.session, record.seq):
+                worker.post(ev.OrderReceived(ADMIN_CONN, 1, Order(SKIP_INPUT, record.session, record.seq)))
+
     @property
     def served(self) -> bool:
         """Every client has its answers, and every stream is committed to its end."""
@@ -73,9 +81,7 @@ class StreamCluster(Cluster):
         node = self.maybe_primary()
         worker = node.worker_node if node is not None else None
         if worker is not None and worker.engine is not None:
-            for record in worker.running.shard.sessions.streams.refused():
-                if worker.running.shard.sessions.streams.stands_at(record.session, record.seq):
-                    worker.post(ev.OrderReceived(ADMIN_CONN, 1, Order(SKIP_INPUT, record.session, record.seq)))
+            self.order(worker, worker.running.shard.sessions.streams)
         self.scheduler.call_later(SEE_TO_US, self._see_to)
 
 

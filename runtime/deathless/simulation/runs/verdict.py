@@ -16,6 +16,7 @@ from typing import Final
 
 from deathless.base.errors import DeathlessError
 from deathless.base.ids import Lsn
+from deathless.base.safeguards import ALL_SAFEGUARDS
 from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.generations import Upgraded, decode_upgraded
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
@@ -96,8 +97,14 @@ def recover(
     log = ShardLog(filesystem, limits, "oracle", identity)
     beside = cluster.shared.beside
 
+    # What frames gave depends on this switch; all others are on, whatever the run left out.
+    safeguards = replace(ALL_SAFEGUARDS, run_input_once=cluster.setup.safeguards.run_input_once)
+
     def opened(definition: Service) -> Shard:
-        return open_shard(definition, limits, service.seed, sharding=beside.sharding, outbox=outbox, make=make_executor)
+        sharding, make = beside.sharding, make_executor
+        return open_shard(
+            definition, limits, service.seed, sharding=sharding, outbox=outbox, make=make, safeguards=safeguards
+        )
 
     found = Recovered(opened(beside.definition))
     _keep_executor(found)

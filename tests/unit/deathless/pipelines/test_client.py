@@ -110,7 +110,7 @@ def test_it_is_closed_with_its_block(made: tuple[PipelineClient, Any, list[float
         ("hand_over", "."),
         ("suspend", "."),
         ("resume", "alarms"),
-        ("retry_refused", "alarms"),
+        ("send_again", "alarms"),
         ("drop_refused", "alarms"),
     ]
     assert fake.closed

@@ -204,3 +204,17 @@ def test_a_batch_of_a_table_is_planned_where_the_query_stands() -> None:
     with pytest.raises(QueryStopped):
         ledger.plan_batch(query, batch(2, "", "a", []))
     assert query.planned is None
+
+
+def test_rows_are_ordered_to_be_sent_again_once_and_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are not listed are left out, and there are at most so many."""
+    query = staged()
+    for _ in range(3):
+        ledger.refuse_row(query, Refused("k", {}, "carriers", "late", "DL3014", "no"), "deadLetter")
+    ledger.order_again(query, [3, 7])
+    ledger.order_again(query, [1, 3, 1])
+    assert query.again == [3, 1]
+    monkeypatch.setattr(ledger, "AGAIN_MAX", 2)
+    with pytest.raises(CallRefused, match="at most 2 can be"):
+        ledger.order_again(query, [2])
+    assert query.again == [3, 1]

@@ -1,11 +1,13 @@
 """Rows of decided batches reach their service once, in order, whichever process is killed and wherever."""
 
+from datetime import timedelta
+
 import pytest
 
 from deathless.base.errors import HandlerFailed, InvalidArgument, PeerReplaced
 from deathless.pipelines.ledger import Batch
 from deathless.pipelines.rows import Policy, Row, blocks_of
-from deathless.pipelines.service import DRIVERS, Held, pipeline
+from deathless.pipelines.service import DRIVERS, WINDOW, Held, pipeline
 from deathless.sdk import CallRefused, Context, Service, Struct, field
 from deathless.testing import Environment, kill_everywhere
 
@@ -24,6 +26,19 @@ def late(carrier: Carrier, ctx: Context, minutes: int) -> None:
     """Note a delay."""
     if minutes < 0:
         raise CallRefused("a delay is not negative")
+    carrier.minutes.append(minutes)
+
+
+slow = Service("carriers", state=Carrier)
+
+
+@slow.handler(name="late")
+async def slowly(carrier: Carrier, ctx: Context, minutes: int) -> None:
+    """Note a delay, the first one after a while; before that negative ones are refused."""
+    if minutes < 0 and not carrier.minutes:
+        raise CallRefused("not yet")
+    if not minutes:
+        await ctx.timer(after=timedelta(seconds=5))
     carrier.minutes.append(minutes)
 
 
@@ -133,6 +148,34 @@ def test_refused_rows_can_be_sent_again_or_let_go() -> None:
         assert query.retry_refused([1, 7]) == [1]
         assert query.drop_refused([1, 7]) == 1
         assert [each.id for each in query.show_refused(0, 10)] == [2]
+
+
+def test_rows_are_sent_again_between_rows_that_are_applied() -> None:
+    """Not when no more come: rows of a busy query may come for ever."""
+    with Environment(pipeline, slow) as env:
+        send(env, "", "a", [("UA", {"minutes": -1})], "deadLetter")
+        env.advance(seconds=1)
+        query = env.service(pipeline)["alarms"]
+        send(env, "a", "b", [("UA", {"minutes": n}) for n in range(3 * WINDOW)])
+        assert held(env).decided, "they are being applied"
+        assert query.send_again([1, 7]) == []
+        env.advance(seconds=1)
+        assert env.service(slow)["UA"].state.minutes == [*range(WINDOW), -1, *range(WINDOW, 3 * WINDOW)]
+        assert (held(env).again, query.show().refused, query.show().applied) == ([], 0, 3 * WINDOW + 1)
+
+
+def test_a_row_that_is_refused_again_stays_listed_whoever_is_killed() -> None:
+    """And one that passes was sent again once, however often that was ordered."""
+
+    def work(env: Environment) -> list[list[int]]:
+        send(env, "", "a", [("UA", {"minutes": n}) for n in (-1, 5)], "deadLetter")
+        return [env.service(pipeline)["alarms"].send_again([1, 2])]
+
+    def outcome(env: Environment, result: list[list[int]]) -> object:
+        return result, env.service(carriers)["UA"].state.minutes, held(env).again, held(env).refusals
+
+    report = kill_everywhere(work, pipeline, carriers, outcome=outcome)
+    assert report.outcome == ([[1]], [5], [], 1)
 
 
 def test_a_query_that_its_driver_gave_up_applies_what_was_decided_once_it_is_resumed() -> None:

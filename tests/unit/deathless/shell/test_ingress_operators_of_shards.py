@@ -132,6 +132,18 @@ ORDERS = [
         {"session": 5, "seq": 6, "done": "passed over", "shard": 1},
     ),
     (
+        post("/bank/-/streams/1-5/forget"), ("order", {"command": "forget-stream", "invocation": "5"}),
+        {"session": 5, "done": "forgotten", "shard": 1},
+    ),
+    (
+        post("/bank/-/refused/1-5/replay"), ("order", {"command": "run-input", "invocation": "5"}),
+        {"lsn": 5, "done": "taken in", "shard": 1},
+    ),
+    (
+        post("/bank/-/refused/1-5/discard"), ("order", {"command": "drop-input", "invocation": "5"}),
+        {"lsn": 5, "done": "discarded", "shard": 1},
+    ),
+    (
         get("/bank/-/sources/flights/refused?shard=1&from=5"), ("streams", {"source": "flights", "from": "5"}),
         {**STREAMS, "shard": 1},
     ),

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from deathless.base.errors import Deposed, SinkTipMismatch
+from deathless.base.errors import Deposed, SinkRowNotKept, SinkRowRefused, SinkTipMismatch
 from deathless.sinks.conformance import World, check
-from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, Tip
+from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, RefusedRow, Tip
 
 pytest.importorskip("pyarrow", reason="blocks are made with pyarrow: pip install deathless[topics]")
 SEEDS = range(40)
+WITHOUT = [
+    "fence first", "epoch", "writer", "compare", "one transaction", "kept with the tip", "fenced refusals",
+    "refused again",
+]  # fmt: skip
 
 
 class Memory:
@@ -25,6 +29,8 @@ class Memory:
         self.writer = ""
         self.tip = Tip(0, 1, "", 0)
         self.decisions: list[Decision] = []
+        self.kept: dict[int, str] = {}  # rows that were refused, and why
+        self.mended = False  # what was refused is not refused any more
 
 
 class MemoryStore:
@@ -45,7 +51,7 @@ class MemoryStore:
         return Opened(tip if self._without == "fence first" else self._memory.tip, "c")
 
     async def write(self, block: Block, expected: int) -> None:
-        memory, claim = self._memory, self._claim
+        memory = self._memory
         await asyncio.sleep(0)
         found = [row for batch in block.batches for row in batch.to_pylist()]
         if any(row["text"] == "bad" for row in found):
@@ -54,14 +60,46 @@ class MemoryStore:
         if self._without == "one transaction":
             memory.rows += numbers
         await asyncio.sleep(0)
-        is_ours = claim is not None and (claim.epoch, claim.writer) == (memory.epoch, memory.writer)
-        if not is_ours and self._without != "writer":
-            raise Deposed("another one writes here")
-        if memory.tip.next_position != expected and self._without != "compare":
-            raise SinkTipMismatch("the tip is elsewhere")
+        self._check(expected, self._without)
         if self._without != "one transaction":
             memory.rows += numbers
         memory.tip = msgspec.structs.replace(memory.tip, next_position=block.end, columns="c")
+
+    def _check(self, expected: int, without: str) -> None:
+        memory, claim = self._memory, self._claim
+        is_ours = claim is not None and (claim.epoch, claim.writer) == (memory.epoch, memory.writer)
+        if not is_ours and without != "writer":
+            raise Deposed("another one writes here")
+        if memory.tip.next_position != expected and without != "compare":
+            raise SinkTipMismatch("the tip is elsewhere")
+
+    async def give_up(self, block: Block, expected: int, why: str) -> None:
+        memory = self._memory
+        await asyncio.sleep(0)
+        if self._without == "kept with the tip":
+            memory.kept[block.start] = why
+        await asyncio.sleep(0)
+        if self._without != "fenced refusals":
+            self._check(expected, "")
+        memory.kept[block.start] = why
+        memory.tip = msgspec.structs.replace(memory.tip, next_position=block.end, columns="c")
+
+    async def refused(self, key: Key) -> Sequence[RefusedRow]:
+        return [RefusedRow(at, 1, "", why, '{"text":"bad"}') for at, why in sorted(self._memory.kept.items())]
+
+    async def retry(self, key: Key, position: int, why: str) -> None:
+        if position not in self._memory.kept:
+            raise SinkRowNotKept(f"position {position}")
+        if self._memory.mended:
+            del self._memory.kept[position]
+            self._memory.rows.append(position)
+            return
+        if self._without != "refused again":
+            raise SinkRowRefused(f"position {position} is refused again")
+
+    async def discard(self, key: Key, position: int, why: str) -> None:
+        if self._memory.kept.pop(position, None) is None:
+            raise SinkRowNotKept(f"position {position}")
 
     async def tip(self, key: Key) -> Tip | None:
         return self._memory.tip
@@ -92,7 +130,7 @@ def play(seed: int, without: str = "") -> None:
     async def stored() -> list[int]:
         return memory.rows
 
-    asyncio.run(check(World(lambda: MemoryStore(memory, without), stored, refused="bad"), seed=seed))
+    asyncio.run(check(World(lambda: MemoryStore(memory, without), stored, refused="bad", keeps=True), seed=seed))
 
 
 def play_all(without: str) -> None:
@@ -105,7 +143,7 @@ def test_store_that_keeps_the_rules_passes(seed: int) -> None:
     play(seed)
 
 
-@pytest.mark.parametrize("without", ["fence first", "epoch", "writer", "compare", "one transaction"])
+@pytest.mark.parametrize("without", WITHOUT)
 def test_store_without_one_of_them_is_found(without: str) -> None:
     with pytest.raises(AssertionError, match=r"seed \d+: "):
         play_all(without)

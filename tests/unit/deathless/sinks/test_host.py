@@ -23,7 +23,7 @@ from deathless.shell.link.standing import Standing
 from deathless.shell.web.sink_metrics import ask_sink
 from deathless.sinks import host
 from deathless.sinks.host import SinkProcess, serve
-from deathless.sinks.port import Block, Claim, Opened
+from deathless.sinks.port import Block, BlockRefused, Claim, Opened
 from deathless.sinks.rows import TopicRows
 from deathless.topics import TopicReader
 
@@ -33,11 +33,12 @@ TURNS_MAX = 20_000
 
 
 class FlightStore(MemoryStore):
-    """Keeps positions of a topic's rows; `fails` while it is away, `hangs` while it does not answer."""
+    """Keeps positions of a topic's rows; `fails` while it is away, `hangs` while it does not answer, refuses `bad`."""
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
         self.fails = self.hangs = False
+        self.bad = 0  # position of a row that is refused
 
     async def open(self, claim: Claim, schema: str) -> Opened:
         """See Store."""
@@ -49,6 +50,8 @@ class FlightStore(MemoryStore):
 
     async def write(self, block: Block, expected: int) -> None:
         """See Store."""
+        if any(self.bad in batch.column("_position").to_pylist() for batch in block.batches):
+            raise BlockRefused("it is bad")
         batches = [batch.set_column(0, "number", batch.column("_position")) for batch in block.batches]
         batches = [batch.append_column("text", batch.column("_key")) for batch in batches]
         await super().write(msgspec.structs.replace(block, batches=batches), expected)
@@ -242,3 +245,19 @@ def test_sink_that_the_config_does_not_name_and_unknown_stores_are_refused(bench
     with ours, theirs, pytest.raises(InvalidConfig, match="no sink 'others'") as raised:
         asyncio.run(serve(bench.config, "others", theirs))
     assert "facts" in str(raised.value)
+
+
+def test_row_that_the_store_refuses_is_kept_by_it_and_the_sink_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, on_refusal="deadLetter")
+    bench.store.bad = 4
+
+    async def story() -> None:
+        bench.process.told(PRIMARY)
+        await bench.turns(lambda: bench.memory.tip.next_position == 10)
+        assert bench.memory.rows == [1, 2, 3, 5, 6, 7, 8, 9]
+        assert list(bench.memory.kept) == [4]
+        assert bench.process.status().code == ""
+
+    bench.play(story)

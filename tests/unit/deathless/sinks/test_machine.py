@@ -29,6 +29,7 @@ from deathless.sinks.machine import (
     DropHold,
     Effect,
     Failed,
+    GiveUp,
     Hold,
     HoldSeen,
     Led,
@@ -218,6 +219,24 @@ def test_refused_row_stops_the_sink_at_its_position_with_all_before_it_stored() 
     assert (stored, machine.state) == (7, State.STOPPED)
     assert isinstance(machine.problem, SinkRowRefused)
     assert "position 7 is refused: no" in str(machine.problem)
+
+
+def test_refused_row_is_kept_by_the_store_where_it_may_and_the_sink_goes_on() -> None:
+    machine = SinkMachine("facts", msgspec.structs.replace(POLICY, dead_letters=True), 7)
+    machine.step(Led(3), 0.0)
+    machine.step(look(next=9), 0.0)
+    machine.step(told(7), 0.0)
+    assert machine.step(None, 5.0) == [Write(7, 9, 7)]
+    assert machine.step(WriteRefused(9, "no"), 5.0) == [Write(7, 8, 7)]
+    assert machine.step(WriteRefused(8, "no"), 5.0) == [GiveUp(7, 7, "no")]
+    assert (machine.state, machine.step(None, 50.0)) == (State.WRITING, [])
+    assert machine.step(Written(8), 5.0) == [Hold(HoldSeen(8, 1, 0))]
+    assert machine.problem is None
+    assert machine.step(None, 10.0) == [Write(8, 9, 8)]
+    assert machine.step(WriteRefused(9, "no"), 10.0) == [GiveUp(8, 8, "no")]
+    machine.step(Failed(SinkRowRefused("too many are kept")), 10.0)
+    assert machine.state.name == "STOPPED"
+    assert isinstance(machine.problem, SinkRowRefused)
 
 
 def test_refused_row_is_tried_alone_again_and_then_all_goes_on() -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from deathless.base.errors import (
     DeathlessError,
     Deposed,
     InvalidConfig,
+    SinkRowNotKept,
+    SinkRowRefused,
     SinkTableUnfit,
     SinkTipMismatch,
     SinkUnavailable,
@@ -54,7 +57,8 @@ def test_store_passes_the_conformance_kit(tables: Tables, seed: int) -> None:
             found = await connection.execute(b"SELECT number FROM facts")
             return [row[0] for row in await found.fetchall()]
 
-    acting(lambda: check(World(tables.store, stored, refused="bad"), seed=seed))
+    made = partial(tables.store, on_refusal="deadLetter")
+    acting(lambda: check(World(made, stored, refused="bad", keeps=True), seed=seed))
 
 
 def test_rows_and_tip_are_one_transaction(tables: Tables) -> None:
@@ -366,3 +370,52 @@ def test_options_that_are_wrong_are_refused_by_name(tables: Tables, tmp_path: Pa
 def test_server_that_is_away_is_waited_for(tables: Tables) -> None:
     error = open_error(tables, dsn="host=/nowhere-at-all")
     assert isinstance(error, SinkUnavailable)
+
+
+def test_row_that_is_refused_is_kept_and_stored_once_the_table_is_mended(tables: Tables) -> None:
+    async def work() -> None:
+        one, operator = tables.store(on_refusal="deadLetter"), tables.store()
+        assert await operator.refused(KEY) == []
+        await one.open(CLAIM, SCHEMA)
+        await one.write(block_of(1, 3), 0)
+        await one.give_up(block_of(3, 4, lambda _at: "bad"), 3, "it is bad")
+        await one.write(block_of(4, 6), 4)
+        [kept] = await operator.refused(KEY)
+        assert (kept.position, kept.incarnation, kept.why) == (3, 1, "it is bad")
+        assert '"number":3,"text":"bad"' in kept.row
+        with pytest.raises(SinkRowRefused, match="23514"):
+            await operator.retry(KEY, 3, "too early")
+        tables.run("ALTER TABLE facts DROP CONSTRAINT facts_text_check")
+        await operator.retry(KEY, 3, "mended")
+        assert (tables.numbers(), await operator.refused(KEY)) == ([1, 2, 3, 4, 5], [])
+        for again in (operator.retry(KEY, 3, ""), operator.discard(KEY, 3, "")):
+            with pytest.raises(SinkRowNotKept, match="position 3"):
+                await again
+        assert [(each.what, each.text) for each in await operator.decisions(KEY)] == [("retry", "position 3 mended")]
+        await one.write(block_of(6, 7), 6)
+        await one.close()
+
+    acting(work)
+
+
+def test_deposed_sink_keeps_no_refused_row_and_one_whose_list_is_full_stops(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        former, later = tables.store(on_refusal="deadLetter"), tables.store(on_refusal="deadLetter")
+        await former.open(CLAIM, SCHEMA)
+        await later.open(LATER, SCHEMA)
+        bad = block_of(1, 2, lambda _at: "bad")
+        with pytest.raises((Deposed, SinkUnavailable)):
+            await former.give_up(bad, 0, "no")
+        assert await later.refused(KEY) == []
+        await later.open(LATER, SCHEMA)
+        await later.give_up(bad, 0, "no")
+        monkeypatch.setattr(postgresql, "REFUSED_MAX", 1)
+        with pytest.raises(SinkRowRefused, match="1 such rows are kept"):
+            await later.give_up(block_of(2, 3, lambda _at: "bad"), 2, "no")
+        assert tables.position() == 2
+        await later.discard(KEY, 1, "nobody needs it")
+        assert await later.refused(KEY) == []
+
+    acting(work)

@@ -74,6 +74,16 @@ def test_a_row_that_is_refused_stops_until_it_may_be_taken_or_is_passed_over() -
             service.go_on("flights")
 
 
+def test_rows_that_were_refused_are_run_again_and_stay_if_they_are_refused_again() -> None:
+    with Environment(airports) as env:
+        service = env.service(airports)
+        with pytest.raises(InvalidUse, match="never fed"):
+            service.replay("flights")
+        service.feed("flights", [Departed("JFK", -1), Departed("JFK", 3)], key="origin", on_refusal="deadLetter")
+        assert [each.why for each in service.replay("flights")] == ["ValueError: early"]
+        assert minutes(env) == [3]
+
+
 def test_dead_letters_hold_what_could_not_be_read() -> None:
     with Environment(airports) as env:
         service = env.service(airports)

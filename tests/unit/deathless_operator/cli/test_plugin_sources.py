@@ -113,6 +113,56 @@ def test_a_row_at_which_a_stream_stands_is_tried_again_or_passed_over(
         assert page is not None and page.done, "the ingress knows it"
 
 
+@pytest.mark.parametrize(("shards", "name"), [(1, "7"), (2, "1-7")])
+def test_rows_that_are_kept_are_run_again_or_discarded(
+    site: Served, capsys: pytest.CaptureFixture[str], shards: int, name: str
+) -> None:
+    site.put("airports", sources=[SOURCE], shards=shards)
+    last = f"shard={shards - 1}" if shards > 1 else ""
+    kept = {**streams(kept=[{**refused(7), "kept": True}]), "more": False}
+    done = ["taken in"]
+    site.answer = lambda method, path, _body: (
+        {"lsn": 7, "done": done[0]} if method == "POST" else kept if last in path else streams()
+    )
+    assert run(capsys, "sources", "replay", "airports", "flights") == "source flights: 1 taken in, 0 refused again\n"
+    done[0] = "refused again"
+    told = run(capsys, "sources", "replay", "airports", "flights", "7", "--shard", str(shards - 1), "--json")
+    assert json.loads(told) == {"source": "flights", "ran": 0, "refusedAgain": [7]}
+    told = run(capsys, "sources", "discard", "airports", "flights", "7", "--shard", str(shards - 1))
+    assert told == "source flights: 1 discarded\n"
+    paths = [path for method, path, _ in site.seen if method == "POST"]
+    assert paths == [f"/airports/-/refused/{name}/{what}" for what in ("replay", "replay", "discard")]
+    for path in paths:
+        page = find_page([part.encode() for part in path.split("/")[3:]], shards)
+        assert page is not None and page.done, "the ingress knows it"
+    assert plugin.main(["sources", "discard", "airports", "flights", "8", "--shard", str(shards - 1)]) == 64
+    assert "DL3076" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shards", "session"), [(1, "8"), (2, "1-8")])
+def test_streams_whose_source_is_gone_are_forgotten(
+    site: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shards: int, session: str
+) -> None:
+    site.put("airports", sources=[SOURCE], shards=shards)
+    stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    last = f"shard={shards - 1}" if shards > 1 else ""
+    site.answer = lambda method, path, _body: (
+        {"done": "forgotten"} if method == "POST" else {**streams(), "streams": [stream] if last in path else []}
+    )
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert plugin.main(["sources", "forget", "airports", "gone"]) == 64
+    assert "rows up to 41 were taken in" in capsys.readouterr().out.replace("\n", " ")
+    out = run(capsys, "sources", "forget", "airports", "gone", "--yes")
+    assert out == f"source gone, stream 3, shard {shards - 1}: forgotten\n"
+    told = json.loads(run(capsys, "sources", "forget", "airports", "gone", "--json", "--stream", "3"))
+    assert told["forgotten"] == [{"shard": shards - 1, "stream": 3, "takenIn": 41}]
+    assert [path for method, path, _ in site.seen if method == "POST"] == 2 * [f"/airports/-/streams/{session}/forget"]
+    assert plugin.main(["sources", "forget", "airports", "gone", "--stream", "4", "--yes"]) == 64
+    assert "DL3077" in capsys.readouterr().err
+    assert plugin.main(["sources", "forget", "airports", "flights", "--yes"]) == 64
+    assert "stands in the manifest" in capsys.readouterr().err
+
+
 def test_nothing_is_ordered_where_no_stream_stands_or_there_is_no_such_source(
     site: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from deathless.base.errors import (
     ConnectorContended,
     ConnectorSilent,
     ConnectorStreamsFull,
+    InputNotKept,
     InputRefused,
     InputUnreadable,
     Invalid,
@@ -16,15 +17,34 @@ from deathless.base.errors import (
     SourceTopicReplaced,
     SourceUnavailable,
     StreamFenced,
+    StreamNotForgotten,
     StreamNotStopped,
 )
 
-ALL = (StreamFenced, InputRefused, StreamNotStopped, SourceGap, InputUnreadable, SourceKeyChanged)
+ALL = (
+    InputNotKept,
+    StreamNotForgotten,
+    StreamFenced,
+    InputRefused,
+    StreamNotStopped,
+    SourceGap,
+    InputUnreadable,
+    SourceKeyChanged,
+)
 
 
 def test_errors_of_streams_say_that_somebody_must_change_something() -> None:
     assert all(issubclass(each, Invalid) for each in ALL)
-    assert [each.code for each in ALL] == ["DL3080", "DL3081", "DL3082", "DL3083", "DL3084", "DL3085"]
+    assert [each.code for each in ALL] == [
+        "DL3076",
+        "DL3077",
+        "DL3080",
+        "DL3081",
+        "DL3082",
+        "DL3083",
+        "DL3084",
+        "DL3085",
+    ]
     assert all(each.remedy for each in ALL)
 
 

@@ -6,22 +6,31 @@ import msgspec
 
 from deathless.base.listings.sources import (
     COLUMNS,
+    DROP,
+    FORGET,
     PROBLEM_MAX,
     REFUSED_COLUMNS,
     RETRY,
+    RUN,
     SKIP,
     WHY_MAX,
     Refused,
+    Replayed,
     StreamOfShard,
     Streams,
+    chosen,
+    discarded,
+    forgotten,
     gone_on,
     gone_on_told,
+    meaning,
     more_refused,
     of_shard,
     refused_rows,
+    replayed,
     stream_rows,
 )
-from deathless.codec.peer_messages import RETRY_INPUT, SKIP_INPUT
+from deathless.codec.peer_messages import DROP_INPUT, FORGET_STREAM, RETRY_INPUT, RUN_INPUT, SKIP_INPUT
 
 ROW = Refused(
     lsn=9, stream=3, session=1, seq=6, id=5, at_us=1_000_000, code="DL3084", why="w" * 500, key="JFK", row="r" * 500,
@@ -65,10 +74,33 @@ def test_shard_is_noted_wherever_there_is_an_entry() -> None:
 
 
 def test_what_was_done_is_said_for_people_and_programs() -> None:
-    assert (RETRY, SKIP) == (RETRY_INPUT, SKIP_INPUT), "as the orders are called"
+    orders = (RETRY_INPUT, SKIP_INPUT, RUN_INPUT, DROP_INPUT, FORGET_STREAM)
+    assert orders == (RETRY, SKIP, RUN, DROP, FORGET), "as the orders are called"
     assert gone_on("flights", ROW, RETRY) == "source flights, stream 3, shard 0: row 5 is tried again"
     assert gone_on("flights", LATE, SKIP).endswith("shard 2: a row that had waited is passed over")
     assert gone_on_told("flights", [ROW, LATE], SKIP) == {
         "source": "flights", "done": "skip",
         "rows": [{"shard": 0, "stream": 3, "row": 5}, {"shard": 2, "stream": 4, "row": -1}],
     }  # fmt: skip
+
+
+def test_rows_that_are_kept_are_chosen_or_those_that_are_named() -> None:
+    kept = msgspec.structs.replace(LATE, lsn=11, kept=True)
+    answer = msgspec.structs.replace(told(), refused=[LATE, kept])
+    assert chosen(answer, None, ()) == [kept], "of the other the reason alone is kept"
+    assert chosen(answer, 5, ()) == []
+    assert chosen(answer, None, [9]) == [LATE]
+
+
+def test_what_became_of_rows_that_were_run_again_is_said() -> None:
+    assert replayed("flights", Replayed(3, [9])) == "source flights: 3 taken in, 1 refused again"
+    assert discarded("flights", 2) == "source flights: 2 discarded"
+
+
+def test_what_it_means_to_forget_a_stream_is_said() -> None:
+    [stream] = told().streams
+    [line] = meaning("flights", [stream])
+    assert line.startswith(
+        "source flights, stream 3, shard 0: it is not known any more that rows up to 4 were taken in"
+    )
+    assert forgotten("flights", stream) == "source flights, stream 3, shard 0: forgotten"

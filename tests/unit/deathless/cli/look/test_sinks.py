@@ -139,3 +139,29 @@ def test_store_that_is_away_or_knows_nothing_is_told(
 def test_what_is_skipped_must_be_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run("skip", "facts") == 2
     assert "--position or --to" in capsys.readouterr().err
+
+
+def test_refused_rows_that_the_store_keeps_are_listed_stored_later_and_let_go(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.run("refused", "facts") == 0
+    assert capsys.readouterr().out == "no refused row is kept\n"
+    bench.memory.kept = {3: "no", 4: "no", 9: "no"}
+    assert bench.run("refused", "facts") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["3", "4", "9"]
+    assert bench.run("refused", "facts", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["refused"][0]["why"] == "no"
+    assert bench.run("retry", "facts") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "sink facts: 0 stored, 3 refused again"
+    bench.memory.mended = True
+    assert bench.run("retry", "facts", "4") == 0
+    assert capsys.readouterr().out == "sink facts: 1 stored, 0 refused again\n"
+    assert bench.run("discard", "facts", "9", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"sink": "facts", "discarded": [9]}
+    assert bench.run("discard", "facts", "9") == 64
+    assert "DL3078" in capsys.readouterr().err
+    assert bench.run("discard", "facts") == 2
+    capsys.readouterr()
+    assert bench.run("retry", "facts", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"sink": "facts", "stored": [3], "refusedAgain": []}
+    assert bench.memory.rows == [4, 3]

@@ -50,14 +50,18 @@ class Bench:
         self.kept: list[dict[str, object]] = []
         self.more = False
         self.ordered: list[dict[str, str]] = []
+        self.streams: list[dict[str, object]] = []
+        self.ran: dict[str, object] = {"done": True}
 
     async def ask(self, found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
         assert arguments is not None
         if command == "order":
             self.ordered.append(arguments)
-            return {}
-        assert arguments["source"] == "flights"
-        return {"streams": [], "refused": self.kept, "standing": self.standing, "count": 1, "more": self.more}
+            return self.ran
+        assert arguments["source"] in ("flights", "gone")
+        first = int(arguments["from"])
+        kept = [each for each in self.kept if int(str(each["lsn"])) >= first]
+        return {"streams": self.streams, "refused": kept, "standing": self.standing, "count": 1, "more": self.more}
 
     def run(self, *arguments: str) -> int:
         return main(["sources", *arguments, "-f", str(self.manifest)])
@@ -127,6 +131,60 @@ def test_a_row_is_tried_again_or_passed_over_by_an_order(bench: Bench, capsys: p
         {"command": "skip-input", "invocation": "1", "operation": "6"},
     ]
     assert bench.run("skip", "flights", "--stream", "3") == 64
+
+
+def test_rows_that_are_kept_are_run_again_all_or_those_that_are_named(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.kept = [{**refused(lsn), "kept": lsn != 8} for lsn in (7, 8, 9)]
+    assert bench.run("replay", "flights") == 0
+    assert capsys.readouterr().out == "source flights: 2 taken in, 0 refused again\n"
+    assert bench.ordered == [{"command": "run-input", "invocation": lsn} for lsn in ("7", "9")]
+    bench.ran = {"done": False, "code": "DL3014", "why": "ValueError: no"}
+    assert bench.run("replay", "flights", "9") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "lsn 9 is refused again: DL3014 ValueError: no",
+        "source flights: 0 taken in, 1 refused again",
+    ]
+    assert bench.run("replay", "flights", "9", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"source": "flights", "ran": 0, "refusedAgain": [9]}
+    assert bench.run("replay", "flights", "--stream", "4") == 0
+
+
+def test_rows_that_nobody_needs_are_discarded_and_those_that_are_not_listed_are_named(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.kept = [refused(7), refused(9)]
+    assert bench.run("discard", "flights", "7") == 0
+    assert capsys.readouterr().out == "source flights: 1 discarded\n"
+    assert bench.ordered == [{"command": "drop-input", "invocation": "7"}]
+    assert bench.run("discard", "flights", "9", "12", "--json") == 64
+    assert "DL3076" in capsys.readouterr().err
+    assert bench.run("discard", "flights", "9", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"source": "flights", "discarded": 1}
+    assert bench.run("discard", "flights") == 2
+
+
+def test_streams_whose_source_is_gone_are_forgotten_once_that_is_confirmed(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.run("forget", "flights", "--yes") == 64
+    assert "stands in the manifest" in capsys.readouterr().err
+    assert bench.run("forget", "gone", "--yes") == 64
+    assert "DL3077" in capsys.readouterr().err
+    stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    bench.streams = [{**stream, "stream": 2, "session": 7}, stream]
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert bench.run("forget", "gone", "--stream", "3") == 64
+    assert "rows up to 41 were taken in; opened again, it begins at its first row" in capsys.readouterr().out
+    assert bench.ordered == []
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    assert bench.run("forget", "gone", "--stream", "3") == 0
+    assert capsys.readouterr().out.endswith("source gone, stream 3, shard 0: forgotten\n")
+    assert bench.ordered == [{"command": "forget-stream", "invocation": "8"}]
+    assert bench.run("forget", "gone", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["forgotten"][1] == {"shard": 0, "stream": 3, "takenIn": 41}
 
 
 def test_where_a_source_goes_on_is_decided(

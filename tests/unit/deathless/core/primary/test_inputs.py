@@ -14,10 +14,20 @@ from tests.unit.deathless.core.primary_world import SMALL, batch
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import RETRY_INPUT, SELF_SESSION, SKIP_INPUT, Order, Outputs, Target
+from deathless.codec.peer_messages import (
+    DROP_INPUT,
+    FORGET_STREAM,
+    RETRY_INPUT,
+    RUN_INPUT,
+    SELF_SESSION,
+    SKIP_INPUT,
+    Order,
+    Outputs,
+    Target,
+)
 from deathless.codec.streams.packets import StreamBatch, StreamCommit, StreamHello, StreamRefused, StreamWelcome
 from deathless.codec.streams.records import END_SEQ, OnRefusal, StreamKey, encode_input, encode_mark, seq_of
-from deathless.codec.wire import Type, decode_struct, error_reply
+from deathless.codec.wire import AdminReply, Type, decode_struct, error_reply
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.tables.stream_table import Stream
@@ -413,3 +423,56 @@ def test_whatever_is_sent_and_refused_each_id_runs_once_in_order_and_none_is_pas
             welcome = stage.open(nonce)
         assert stage.ran == [str(each).encode() for each in IDS[: len(stage.ran)]]
     assert stage.stream.next_seq == (seq_of(IDS[len(stage.ran) - 1]) + 1 if stage.ran else 1)
+
+
+def test_an_order_to_run_a_dead_letter_again_is_answered_with_what_became_of_it_once_that_is_confirmed() -> None:
+    stage = Stage()
+    stage.give(stage.open(on_refusal=OnRefusal.DEAD_LETTER), 0, b"bad")
+    stage.settle()
+    [refused] = stage.sessions.streams.refused()
+    for request, command in enumerate((RUN_INPUT, RUN_INPUT, DROP_INPUT), 1):  # the others come while it is under way
+        stage.tell(ev.OrderReceived(TOOL, request, Order(command, refused.lsn)))
+    assert stage.order_answers() == ["DL3076", "DL3076"]
+    stage.settle()
+    told = [
+        decode_struct(AdminReply, body) for conn, kind, body in stage.sent if (conn, kind) == (TOOL, Type.ADMIN_REPLY)
+    ]
+    assert (told[-1].id, told[-1].code) == (1, "")
+    assert msgspec.json.decode(told[-1].result) == {"done": False, "code": "DL3014", "why": "ValueError: no"}
+    stage.tell(ev.OrderReceived(TOOL, 4, Order(DROP_INPUT, refused.lsn)))
+    stage.tell(ev.OrderReceived(TOOL, 5, Order(RUN_INPUT, 4711)))
+    stage.settle()
+    assert (stage.order_answers()[-2:], stage.sessions.streams.refused()) == (["", "DL3076"], [])
+
+
+def test_a_stream_that_somebody_has_or_wants_is_not_forgotten_and_one_that_is_gone_begins_anew() -> None:
+    stage = Stage()
+    welcome = stage.open()
+    stage.give(welcome, 0, b"0")
+    forget = Order(FORGET_STREAM, welcome.session)
+    stage.tell(ev.OrderReceived(TOOL, 1, forget))  # it is owned
+    stage.do(stage.primary.connection_lost(GATE, stage.now, stage.wall_us))
+    stage.tell(ev.OrderReceived(TOOL, 2, forget))  # what it brought is not confirmed
+    stage.settle()
+    stage.tell(ev.OrderReceived(TOOL, 3, forget))
+    stage.looked = len(stage.sent)
+    stage.hello(B)
+    assert stage.told() == ["51 refused DL1002 50 0"], "until it is forgotten"
+    stage.tell(ev.OrderReceived(TOOL, 4, forget))
+    stage.settle()
+    assert stage.order_answers() == ["DL3077", "DL3077", "DL3077", ""]
+    again = stage.open(B)
+    assert (again.last_id, again.session > welcome.session) == (-1, True)
+    assert (stage.sessions.streams.get(welcome.session), stage.ran) == (None, [b"0"])
+
+
+def test_without_the_safeguard_a_stream_is_forgotten_under_its_owner() -> None:
+    stage = Stage(safeguards=replace(ALL_SAFEGUARDS, forget_unused=False))
+    welcome = stage.open()
+    stage.tell(ev.OrderReceived(TOOL, 1, Order(FORGET_STREAM, welcome.session)))
+    stage.settle()
+    assert stage.order_answers() == [""]
+    stage.looked = len(stage.sent)
+    stage.give(welcome, 0, b"0")
+    stage.settle()
+    assert (stage.ran, stage.told()) == ([], []), "what it sends is dropped, and it is not told"

@@ -142,3 +142,31 @@ def test_whatever_runs_come_the_next_seq_never_goes_back_and_a_copy_is_equal(
     copy = StreamTable()
     copy.restore(*table.snapshot())
     assert copy.snapshot() == table.snapshot()
+
+
+def test_what_is_listed_is_taken_off_or_gets_a_newer_reason() -> None:
+    table, stream = opened(OnRefusal.DEAD_LETTER)
+    other = msgspec.structs.replace(ONE_REFUSED, lsn=10, seq=4)
+    table.refuse(stream, ONE_REFUSED)
+    table.refuse(stream, other)
+    table.refused_again(ONE_REFUSED, msgspec.structs.replace(ONE_REFUSED, lsn=50, seq=0, at_us=9, why="y" * 5000))
+    first, second = table.refused()
+    assert (first.lsn, first.seq, first.at_us, len(first.why), first.message) == (9, 3, 9, 1000, b"bad")
+    assert (second, stream.refused) == (other, 2)
+    table.check_invariants()
+    table.take_off(first)
+    assert (table.listed(9), table.listed(10), table.refused()) == (None, other, [other])
+    table.check_invariants()
+
+
+def test_nothing_is_known_of_a_stream_that_was_forgotten_and_it_begins_anew_as_another_one() -> None:
+    table, stream = opened(OnRefusal.SKIP)
+    table.accept(stream, 7, b"n", mark=False)
+    table.refuse(stream, ONE_REFUSED)
+    assert not table.keeps(stream)
+    table.forget(stream)
+    assert (table.find(KEY), table.get(5), 5 in table, table.refused()) == (None, None, False, [])
+    table.check_invariants()
+    again = table.open(StreamOpened(*KEY, NONCE, OnRefusal.STOP), 30)
+    assert again is not None
+    assert (again.session, again.next_seq, again.note, again.refused) == (30, 1, b"", 0)

@@ -115,6 +115,8 @@ ASKED = [
     (get("/bank/-/sinks"), ("sinks", {})),
     (get("/bank/-/sources/flights/refused"), ("streams", {"source": "flights"})),
     (get("/bank/-/sources/day%2F1/refused?from=7"), ("streams", {"source": "day/1", "from": "7"})),
+    (post("/bank/-/refused/5/replay"), ("order", {"command": "run-input", "invocation": "5"})),
+    (post("/bank/-/refused/5/discard"), ("order", {"command": "drop-input", "invocation": "5"})),
     (post("/bank/-/streams/5/retry"), ("order", {"command": "retry-input", "invocation": "5"})),
     (post("/bank/-/streams/5/0/skip", b""), ("order", {"command": "skip-input", "invocation": "5", "operation": "0"})),
     (post("/bank/-/outside/resume"), ("resume-outside", {})),
