@@ -62,8 +62,9 @@ def status(manifest: str, directory: str, as_json: bool) -> int:
 
 
 @ambrosia.command()
+@json_option
 @click.argument("folder", type=click.Path(file_okay=False))
-def install(folder: str) -> int:
+def install(folder: str, as_json: bool) -> int:
     """Write the launchers `Ambrosia` and `ImmortalCoordinator` into FOLDER.
 
     They take the arguments of AMBROSIA's own tools, so that a program and its scripts start unchanged, without an
@@ -78,8 +79,12 @@ def install(folder: str) -> int:
 
     from deathless.cli.ambrosia.launchers import install as write
 
-    for path in write(Path(folder)):
-        print(path)
+    written = write(Path(folder))
+    if as_json:
+        print_json({"launchers": [str(path) for path in written]})
+    else:
+        for path in written:
+            print(path)
     return 0
 
 

@@ -85,6 +85,8 @@ def test_launchers_are_written_and_named(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["ambrosia", "install", str(folder)]) == 0
     told = capsys.readouterr().out.split()
     assert told == [str(folder / "Ambrosia"), str(folder / "ImmortalCoordinator")]
+    assert main(["ambrosia", "install", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"launchers": told}
     assert all(Path(path).stat().st_mode & 0o111 for path in told)
     (folder / "Ambrosia").write_text("#!/bin/sh\n")
     assert main(["ambrosia", "install", str(folder)]) != 0

@@ -74,7 +74,12 @@ def test_service_without_other_packages_does_not_read_what_is_installed(
 ) -> None:
     """That takes a quarter of a second, at each start of a worker."""
     asked: list[str] = []
-    monkeypatch.setattr(metadata, "packages_distributions", lambda: asked.append("all") or {"click": ["click"]})
+
+    def read_all() -> dict[str, list[str]]:
+        asked.append("all")
+        return {"click": ["click"]}
+
+    monkeypatch.setattr(metadata, "packages_distributions", read_all)
     text = ["from deathless import Service, Struct", "class Cart(Struct): ...", "cart = Service('cart', state=Cart)"]
     (folder / "plain_src.py").write_text("\n".join(text))
     assert {"deathless", "msgspec"} >= set(code_of(load_service("plain_src:cart", folder)).versions)
