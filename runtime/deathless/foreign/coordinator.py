@@ -39,6 +39,7 @@ from deathless.foreign.rows import Emitted, Given, What, decode_given, encode_it
 from deathless.foreign.streams import Stream, Streams
 from deathless.foreign.waiting import ITEM_BYTES, Rows, Unlogged, size_of
 from deathless.protocols.ambrosia import events as on
+from deathless.protocols.ambrosia.items import HASH_BYTES, shape_of
 from deathless.protocols.ambrosia.lanes import Difference, Expectation
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.messages import Oversized, Rpc
@@ -48,7 +49,7 @@ GROUP_BYTES: Final = 128 << 10  # of items in one row of a stream; one item that
 DELIVERED_BYTES: Final = 64 << 10  # of rows in one record
 UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet; with more, deliveries wait
 _CHECKPOINTED_IN: Final = frozenset({State.FOLLOWING, State.LEADING})
-_POSITION_BYTES: Final = 8  # of a note, before the chain
+_POSITION_BYTES: Final = 8  # of a note, before chain and shape
 
 
 # ---- what is to be done ------------------------------------------------------------------------------------------
@@ -326,7 +327,7 @@ class Coordinator:
                 rpcs += decode_given(row.items)
                 size += len(row.items) + ITEM_BYTES
                 if row.upto:
-                    there = Expectation(row.upto, row.chain, lsn=position)
+                    there = Expectation(row.upto, row.chain, row.shape, lsn=position)
                     known.append(on.EffectKnown(target=row.target, known=there))
             yield Tell(on.Confirmed(lsn=position))
             if rpcs:
@@ -396,9 +397,9 @@ class Coordinator:
         while pending:
             group = _group(pending)
             each.sent += len(group)
-            chain = lane.chain_at(each.sent)
-            row = Emitted(What.ITEMS, encode_items(group), target, each.sent, chain)
-            each.offer(each.sent, row, each.sent.to_bytes(_POSITION_BYTES, "big") + chain)
+            chain, shape = lane.chain_at(each.sent), shape_of(group[-1])
+            row = Emitted(What.ITEMS, encode_items(group), target, each.sent, chain, shape)
+            each.offer(each.sent, row, each.sent.to_bytes(_POSITION_BYTES, "big") + chain + shape)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when a bookkeeping is not exact."""
@@ -413,12 +414,12 @@ def _noted(welcome: StreamWelcome) -> Expectation | None:
     """
     if welcome.last_id < 0:
         return None
-    position, chain = int.from_bytes(welcome.note[:_POSITION_BYTES], "big"), welcome.note[_POSITION_BYTES:]
+    position, known = int.from_bytes(welcome.note[:_POSITION_BYTES], "big"), welcome.note[_POSITION_BYTES:]
     if position != welcome.last_id:
         raise LaneUnknown(
             f"the log has a lane up to position {welcome.last_id}, and its row up to {position} was refused"
         )
-    return Expectation(position, chain)
+    return Expectation(position, known[:HASH_BYTES], known[HASH_BYTES:])
 
 
 def _group(waiting: deque[Item]) -> list[Item]:

@@ -6,8 +6,8 @@
     items = msgpack [[type, kind, method, name, sequence, arguments at, body], ...]
 
 Bodies are those of the protocol, as they were read. An item that was too long has type -1, its size in the place of
-where its arguments begin, and no body: whoever waits for it is told. A row of a lane tells up to which position it goes
-and the chain of all items of that lane up to there (`protocols.ambrosia.items`).
+where its arguments begin, and no body: whoever waits for it is told. A row of a lane tells up to which position it
+goes, the chain of all items of that lane up to there, and the shape of the last (`protocols.ambrosia.items`).
 
 Guarantees: what is decoded was encoded, or msgspec.MsgspecError. Does not: decide anything. Imports protocols and the
 author's names.
@@ -49,6 +49,7 @@ class Given(Struct):
     target: str = ""  # whose lane is told of, where `upto` is above 0
     upto: int = 0
     chain: bytes = b""
+    shape: bytes = b""  # of the item at `upto`; empty: it is not known
 
 
 class Emitted(Struct):
@@ -59,6 +60,7 @@ class Emitted(Struct):
     target: str = ""
     upto: int = 0  # position of the last item in its lane; 0: impulses, which have none
     chain: bytes = b""
+    shape: bytes = b""  # of the item at `upto`
 
 
 class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):

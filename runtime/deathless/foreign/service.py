@@ -143,7 +143,7 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
         else:
             _relay(held, ctx, target, item)
     if to_itself or row.upto:
-        ctx.emit(inputs, Given(What.ITEMS, encode_items(to_itself), row.target, row.upto, row.chain))
+        ctx.emit(inputs, Given(What.ITEMS, encode_items(to_itself), row.target, row.upto, row.chain, row.shape))
 
 
 def _begin(held: Application, ctx: Context, data: bytes) -> None:

@@ -16,7 +16,7 @@ from deathless.foreign.rows import CALLERS, Emitted, Given, What, encode_items
 from deathless.foreign.streams import Stream
 from deathless.foreign.waiting import Unlogged
 from deathless.protocols.ambrosia.errors import ProtocolViolated
-from deathless.protocols.ambrosia.lanes import Difference, Expectation, Lane
+from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, Lane
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
 
 
@@ -134,7 +134,7 @@ def clock(chance: random.Random) -> Callable[[Program, int], bytes]:
     return lambda _program, value: b"%d" % (value + 1000 * chance.randrange(1, 9))
 
 
-def leads_and_emits(wrong: Callable[[Program, int], bytes]) -> tuple[World, Node]:
+def leads_and_emits(wrong: Callable[[Program, int], bytes], policy: Compare = Compare.BYTES) -> tuple[World, Node]:
     """A first leader's outputs are logged; then a process with another program leads."""
     world = World(1, replicas=1)
     while not world.log.state.begun:
@@ -143,7 +143,7 @@ def leads_and_emits(wrong: Callable[[Program, int], bytes]) -> tuple[World, Node
     while len(world.log.sent) < 3:
         world.step()
     assert sorted(map(int, world.log.sent)) == [1, 2, 3]
-    node = world.nodes[0] = Node(world.log, world.chance, Program(wrong))
+    node = world.nodes[0] = Node(world.log, world.chance, Program(wrong), policy)
     node.lead()
     call(world, 2)
     steps(node, 3000)
@@ -165,6 +165,22 @@ def test_output_that_differs_on_replay_ends_the_application_before_it_leaves() -
     assert "bank/alice" in str(node.error)
     assert sorted(map(int, world.log.sent)) == [1, 2, 3]
     assert node.coordinator.differences
+
+
+def test_arguments_that_differ_are_counted_where_shapes_alone_are_compared() -> None:
+    """What was sent stays sent, and what comes behind it leaves."""
+    world, node = leads_and_emits(clock(random.Random(1)), Compare.SHAPE)
+    assert node.error is None
+    assert [each.fatal for each in node.coordinator.differences] == [False] * len(node.coordinator.differences) != []
+    sent = list(map(int, world.log.sent))
+    assert (sorted(sent[:3]), [each % 1000 for each in sent[3:]]) == ([1, 2, 3], [2, 1])
+
+
+def test_shape_that_the_log_does_not_tell_leaves_any_difference_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of the test above."""
+    monkeypatch.setattr("deathless.foreign.coordinator.shape_of", lambda _: b"")
+    _, node = leads_and_emits(clock(random.Random(1)), Compare.SHAPE)
+    assert isinstance(node.error, ProtocolViolated)
 
 
 def test_output_that_differs_leaves_where_nobody_compares(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from deathless.foreign.rows import Given, decode_emitted
 from deathless.foreign.service import Application, emitted
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
+from deathless.protocols.ambrosia.lanes import Compare
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia_binding.binding import (
     Binding,
@@ -174,8 +175,10 @@ class Program:
 class Node:
     """One replica's process of the application, and its coordinator."""
 
-    def __init__(self, log: Log, chance: random.Random, program: Program | None = None) -> None:
-        self.machine = ApplicationMachine(name="counter", committer=1, bounds=Bounds())
+    def __init__(
+        self, log: Log, chance: random.Random, program: Program | None = None, policy: Compare = Compare.BYTES
+    ) -> None:
+        self.machine = ApplicationMachine(name="counter", committer=1, policy=policy, bounds=Bounds())
         self.coordinator = Coordinator(self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20))
         self.program = program or Program()
         self.leads = False
