@@ -125,6 +125,29 @@ def test_nothing_is_lost_or_done_twice_whatever_is_killed(program: Path, tmp_pat
         assert f"{leader.replica}       leading" in counter.run("ambrosia", "status").stdout
 
 
+def test_replica_whose_program_is_there_leads_when_the_leaders_program_dies(tmp_path: Path) -> None:
+    """It is known to be there once its status was news twice."""
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter, counter.client() as client:
+        counter.up()
+        before = {each.replica: each.at_us for each in (counter.wait_for_all(), *read_statuses(str(counter.directory)))}
+
+        def told_anew() -> bool:
+            found = read_statuses(str(counter.directory))
+            return all(each.at_us - before[each.replica] > 4_000_000 for each in found)
+
+        wait_for(told_anew, "statuses that are news")
+        former = counter.wait_for_all()
+        assert send_signal(former.pid, signal.SIGKILL)
+
+        def taken_over() -> bool:
+            leader = counter.leader()
+            return leader is not None and leader.epoch > former.epoch and leader.replica != former.replica
+
+        wait_for(taken_over, "another replica to lead", lambda: str(read_statuses(str(counter.directory))))
+        assert add(client, 7) == 7
+        counter.wait_for_all()
+
+
 def kill(counter: Counter, victim: str) -> None:
     """Kill a process, with SIGKILL."""
     leader = counter.wait_for_all()

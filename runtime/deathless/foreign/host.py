@@ -51,6 +51,7 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.feed import Feed
+from deathless.foreign.heirs import Heirs
 from deathless.foreign.settings import settings_of
 from deathless.foreign.starts import Starts
 from deathless.protocols.ambrosia import events as on
@@ -60,9 +61,10 @@ from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.states import State
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, Death
-from deathless.shell.link.application_status import ApplicationStatus, write_status
+from deathless.shell.link.application_status import ApplicationStatus, read_statuses, write_status
 from deathless.shell.link.side_process import keep_beside, led_epoch, run_beside
 from deathless.shell.link.standing import Standing
+from deathless.shell.net.admin_call import access_of, ask
 from deathless.shell.process.output import never_wait
 from deathless.sources.link import Packets as Arrived
 from deathless.sources.link import ShardLink
@@ -73,6 +75,7 @@ READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
 READ_MAX_S: Final = 0.05  # and while none do
 UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has not read: then it gets no more
 STATUS_S: Final = 1.0
+HAND_OVER_S: Final = 3.0  # a hand-over that takes longer is not waited for
 SERVING: Final = frozenset({State.FOLLOWING, State.LEADING})
 
 
@@ -346,6 +349,7 @@ class ApplicationProcess:
         self._standings = Standings()
         self._error: DeathlessError | None = None
         self._starts = Starts()
+        self._heirs = Heirs(config.replica)
 
     async def start(self) -> None:
         """Nothing listens here."""
@@ -369,9 +373,27 @@ class ApplicationProcess:
                 await self._run_once(last)
                 if not self._binding.command:  # whoever started it is told, and starts both
                     await asyncio.Event().wait()
+                await self._hand_over()
                 await asyncio.sleep(self._starts.pause_s)
         finally:
             status.cancel()
+
+    async def _hand_over(self) -> None:
+        """Have a replica lead whose program is there, if ours leads and its program ended."""
+        last = self._standings()
+        heir = self._heirs.choose(time.monotonic()) if led_epoch(last) and not self._starts.keeps_failing else ""
+        if not heir:
+            return
+        _LOG.warning("the primary hands over, since its application ended", extra={"to": heir})
+        try:
+            access = access_of(self._config)
+            await ask(last.client, "switchover", access, {"target": heir}, answer_s=HAND_OVER_S)
+            async with asyncio.timeout(HAND_OVER_S):
+                while led_epoch(self._standings()):
+                    self._standings.changed.clear()
+                    await self._standings.changed.wait()
+        except (DeathlessError, TimeoutError) as error:  # it begins again here, as it would without others
+            _LOG.warning("nobody took over", extra={"from": heir, "why": str(error)})
 
     async def _run_once(self, standing: Standing) -> None:
         """Run the application once, to its end."""
@@ -407,6 +429,7 @@ class ApplicationProcess:
         while True:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(write_status, self._config.directory, self.status())
+                self._heirs.saw(await asyncio.to_thread(read_statuses, self._config.directory), time.monotonic())
             await asyncio.sleep(STATUS_S)
 
 

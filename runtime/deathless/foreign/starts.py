@@ -28,6 +28,11 @@ class Starts:
         self.pause_s = 0.0  # before the next one
         self._serves_from: float | None = None  # since when this one serves; None: it does not yet
 
+    @property
+    def keeps_failing(self) -> bool:
+        """Whether it ended before it served, and is not started at once any more."""
+        return self.pause_s > AGAIN_MIN_S
+
     def began(self) -> None:
         """A process was started."""
         self.count += 1

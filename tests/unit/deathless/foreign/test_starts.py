@@ -16,6 +16,7 @@ def test_program_that_is_killed_each_few_seconds_while_it_serves_never_waits_lon
         now += CALM_S
         starts.ended(now, failed=True)
         assert starts.pause_s == AGAIN_MIN_S
+        assert not starts.keeps_failing
     assert starts.count == 20
 
 
@@ -40,6 +41,7 @@ def test_time_that_it_does_not_serve_does_not_count() -> None:
         starts.began()
         starts.ended(now + 500.0, failed=True)
     assert starts.pause_s == 2 * AGAIN_MIN_S
+    assert starts.keeps_failing
 
 
 def test_end_in_order_is_followed_by_no_pause() -> None:
