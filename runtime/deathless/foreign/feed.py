@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 2048  # read at once, at least a block
 HOLD: Final = "application"
-_COLUMNS: Final = ("_position", "what", "items", "target", "upto", "chain")
+_COLUMNS: Final = ("_position", *Given.__struct_fields__)
 
 
 class Feed:

@@ -18,7 +18,7 @@ SERVICE_ID = "ab" * 16
 
 
 def given(position: int) -> Given:
-    return Given(What.ITEMS, b"items %d" % position, "bank", position, b"12345678")
+    return Given(What.ITEMS, b"items %d" % position, "bank", position, b"12345678", b"87654321")
 
 
 def publish(path: Path, first: int, last: int, *, epoch: int = 1, keep_bytes: int = 1 << 20) -> None:

@@ -56,7 +56,7 @@ def begin(env: Environment) -> None:
 
 def lane(target: str, upto: int, *sent: Rpc | Oversized) -> Emitted:
     """A row of a lane."""
-    return Emitted(What.ITEMS, encode_items(sent), target, upto, b"12345678")
+    return Emitted(What.ITEMS, encode_items(sent), target, upto, b"12345678", b"87654321")
 
 
 def test_what_callers_want_comes_behind_the_applications_first_message() -> None:
@@ -135,7 +135,7 @@ def test_call_to_itself_is_what_it_gets_next_with_where_its_lane_is() -> None:
         begin(env)
         feed(env, lane(SELF, 2, make_call(SELF, 1, Kind.FORK, b"a"), make_call(SELF, 2, Kind.FORK, b"b")))
         row = given(env)[-1]
-        assert (row.target, row.upto, row.chain) == (SELF, 2, b"12345678")
+        assert (row.target, row.upto, row.chain, row.shape) == (SELF, 2, b"12345678", b"87654321")
         assert [each.arguments for each in decode_given(row.items)] == [b"a", b"b"]
 
 
