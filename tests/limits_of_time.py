@@ -542,6 +542,7 @@ WALL_READS: Final = {
     "runtime/deathless/sinks/host.py": (1, "a status says when it was told, and rows how old they are"),
     "runtime/deathless/sources/host.py": (1, "a status says when it was told"),
     "runtime/deathless/foreign/host.py": (1, "a status says when it was told"),
+    "runtime/deathless/foreign/skips.py": (1, "a skip says when it was decided"),
     "runtime/deathless/shell/net/callers.py": (1, "given to the issuer: tokens say when they end"),
     "runtime/deathless/shell/service_code/kept_code.py": (3, "which of several codes was used last, and ABANDONED_S"),
     "runtime/deathless/shell/upgrade/planning.py": (1, "the one time that migrations are shown"),

@@ -35,6 +35,7 @@ STEADY: Final = {
     "runtime/deathless/cli/demo/load.py": ("PAUSE_S",),
     "runtime/deathless/cli/demo/upgrades.py": ("LOOK_S",),
     "runtime/deathless/cli/look/logs.py": ("LOOK_S",),
+    "runtime/deathless/cli/change/skip.py": ("LOOK_S",),
     "runtime/deathless/cli/change/switchover.py": ("POLL_S", "SWITCH_S"),
     "runtime/deathless/cli/run/up.py": ("LOOK_S", "SAME_S"),
     "runtime/deathless/core/primary/admission.py": (

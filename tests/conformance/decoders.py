@@ -159,6 +159,8 @@ ELSEWHERE: dict[str, str] = {
     "cli/ambrosia/registrations.py::all_registrations": READ,
     "cli/ambrosia/registrations.py::registration_of": READ,
     "shell/foreign/check/plan.py::read_calls": READ,
+    "sinks/postgresql.py::PostgresqlStore.retry": "of a row that we packed, in a table that is ours alone",
+    "sinks/refused_rows.py::shown": "of a row that we packed, in a table that is ours alone",
     "shell/worker/activities.py::_Worker.data_received": "of a packet whose length it looks at first",
     "shell/worker/activity_process.py::_reply_of": COPY,
     "shell/worker/activity_process.py::run_function": READ,

@@ -9,6 +9,7 @@ import msgspec
 from tests.conformance.door import Door, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
 
+from deathless.base.errors import CorruptFrame
 from deathless.foreign.checkpoints import (
     FOLDER,
     PREFIX,
@@ -19,6 +20,7 @@ from deathless.foreign.checkpoints import (
     encode_lanes,
 )
 from deathless.foreign.rows import Emitted, What, decode_emitted, decode_items, encode_emitted, encode_items
+from deathless.foreign.skips import Skip, Skips
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.events import Socket
 from deathless.protocols.ambrosia.items import shape_of
@@ -92,6 +94,13 @@ def checkpoint(data: bytes, folder: Path) -> object:
     return found, list(checkpoints.blob(found))
 
 
+def skipped(data: bytes, folder: Path) -> object:
+    """A file beside the checkpoints."""
+    (folder / FOLDER).mkdir()
+    (folder / FOLDER / f"skip-{42:020d}").write_bytes(data)
+    return Skips(RealFileSystem(folder)).read()
+
+
 def whole_checkpoint() -> bytes:
     """One that is in order."""
     with tempfile.TemporaryDirectory() as folder:
@@ -145,6 +154,14 @@ APPLICATIONS = [
         encode_lanes(LANES),
         msgpack_bytes,
         MISREAD,
+    ),
+    Door(
+        "what an operator has an application skip",
+        ("foreign/skips.py::Skips._read",),
+        skipped,
+        msgspec.json.encode(Skip(position=42, items=(1,), waiting=(7,), at_us=1)),
+        json_bytes,
+        (CorruptFrame,),
     ),
     Door(
         "the file of a checkpoint of an application",

@@ -27,7 +27,7 @@ Imports core, codec, protocols and this package.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -36,6 +36,7 @@ from deathless.codec.streams.packets import StreamWelcome
 from deathless.foreign.checkpoint_plan import CheckpointPlan, Every
 from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
 from deathless.foreign.rows import Emitted, Given, What, decode_given, encode_items
+from deathless.foreign.skips import Skip, answers
 from deathless.foreign.streams import Stream, Streams
 from deathless.foreign.waiting import ITEM_BYTES, Rows, Unlogged, size_of
 from deathless.protocols.ambrosia import events as on
@@ -112,9 +113,17 @@ class Coordinator:
         owned: whose it is.
         nonces: gives 16 bytes by chance.
         every: how much is delivered between two checkpoints.
+        skips: what an operator has the application not get, by position.
     """
 
-    def __init__(self, machine: ApplicationMachine, owned: Owned, nonces: Callable[[], bytes], every: Every) -> None:
+    def __init__(
+        self,
+        machine: ApplicationMachine,
+        owned: Owned,
+        nonces: Callable[[], bytes],
+        every: Every,
+        skips: Mapping[int, Skip] | None = None,
+    ) -> None:
         self.differences: list[Difference] = []  # that were found, the fatal ones included
         self.refused = 0  # outputs that were too long, or for too many targets
         self.refusal = ""  # why the last of them was
@@ -125,8 +134,8 @@ class Coordinator:
         self._rows = Rows()
         self._unlogged = Unlogged()
         self._impulses: deque[Rpc] = deque()  # that were not offered yet
-        self._leads = False
-        self._lead_from = 0  # rows below it are delivered before it leads; 0: not known
+        self._skips = skips or {}
+        self._lead_from: int | None = None  # rows below it are delivered before it leads; None: its replica does not
         self._told_to_lead = False
         self._loaded = False  # a checkpoint is loaded, or this is a first start
         self._initial: bytes | None = None  # the first message, until it is known to be logged
@@ -169,7 +178,7 @@ class Coordinator:
             reach: position behind the last row that is there now.
             now: monotonic seconds, as in all that follows.
         """
-        self._leads, self._lead_from = True, reach
+        self._lead_from = reach
         return [*_sent(self._streams.open_control()), *self._advance(now)]
 
     def found(self, head: Head, now: float) -> list[Action]:
@@ -183,6 +192,7 @@ class Coordinator:
             )
         self._loaded, self._rows.delivered = True, head.position
         self._initial = head.initial if head.position == 0 else None
+        self._impulses += [each for at, skip in self._skips.items() if at > head.position for each in answers(skip)]
         self.plan.first_is_kept = True
         load = on.Load(length=head.length, lsn=head.position, records=head.records, lanes=decode_lanes(head.lanes))
         for lane in load.lanes:
@@ -300,7 +310,7 @@ class Coordinator:
         """Do what may be done by now: deliver, lead, checkpoint, send."""
         actions = [*self._deliver(), *self._maybe_lead(), *self._maybe_checkpoint()]
         packets: list[bytes] = []
-        if self._leads:
+        if self._lead_from is not None:
             for target in self._unlogged.targets():
                 if target not in self._streams.lanes:
                     packets += self._streams.open(target)
@@ -343,7 +353,7 @@ class Coordinator:
         """
         if not self._machine.may_deliver or self.plan.under_way:
             return False
-        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and not self._leads)
+        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and self._lead_from is None)
 
     def _take_row(self) -> tuple[int, Given]:
         position, row = self._rows.take()
@@ -354,7 +364,7 @@ class Coordinator:
         """It leads once it has all that was there when its replica became the primary."""
         control = self._streams.control
         # Without its first message, which is not logged yet, it has run nothing.
-        caught_up = 0 < self._rows.delivered >= self._lead_from - 1
+        caught_up = 0 < self._rows.delivered >= (self._lead_from or 0) - 1
         free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not self._told_to_lead
         if control is None or control.welcome is None or not caught_up or not free:
             return []

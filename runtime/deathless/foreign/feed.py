@@ -6,9 +6,11 @@ decide when to read. Imports topics and this package.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from deathless.foreign.rows import INPUTS, Given
+from deathless.foreign.skips import Skip, without
 from deathless.topics.reader import TopicReader
 from deathless.topics.source import TopicSource, topic_directory
 
@@ -28,11 +30,20 @@ class Feed:
         service_id: of the service, 32 hexadecimal digits.
         incarnation: likewise.
         files: the topic's file system; None: the machine's.
+        skips: what an operator has the application not get, by position.
     """
 
-    def __init__(self, directory: str, service_id: str, incarnation: int, files: FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        service_id: str,
+        incarnation: int,
+        files: FileSystem | None = None,
+        skips: Mapping[int, Skip] | None = None,
+    ) -> None:
         self._source = TopicSource(service_id, incarnation)
         self._reader = TopicReader(topic_directory(directory, INPUTS), self._source, files=files)
+        self._skips = skips or {}
         self._there = False  # something was published
 
     def reach(self) -> int:
@@ -52,10 +63,14 @@ class Feed:
             return found
         for batch in self._reader.read(first, bounds.next, _COLUMNS):
             columns = [column.to_pylist() for column in batch.columns]
-            found += [(row[0], Given(*row[1:])) for row in zip(*columns, strict=True)]
+            found += [(row[0], self._given(row[0], Given(*row[1:]))) for row in zip(*columns, strict=True)]
             if len(found) >= ROWS_MAX:
                 break
         return found
+
+    def _given(self, position: int, row: Given) -> Given:
+        skip = self._skips.get(position)
+        return row if skip is None else without(row, skip)
 
     def hold(self, position: int) -> bool:
         """Keep the rows from a position on; False: there are none yet. Raises: TopicRowsDropped, OSError."""

@@ -53,6 +53,7 @@ from deathless.foreign.coordinator import (
 from deathless.foreign.feed import Feed
 from deathless.foreign.heirs import Heirs
 from deathless.foreign.settings import settings_of
+from deathless.foreign.skips import Skips
 from deathless.foreign.starts import Starts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
@@ -124,7 +125,9 @@ class Run:
             bounds=bounds,
         )
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
-        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every)
+        files = RealFileSystem(Path(config.directory))
+        skips = Skips(files).read()
+        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips)
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
         self._config = config
@@ -132,13 +135,13 @@ class Run:
         self._in_order = InOrder(self._act)
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
-        self._feed = Feed(config.directory, owned.service_id, owned.incarnation)
+        self._feed = Feed(config.directory, owned.service_id, owned.incarnation, skips=skips)
         self._found: Found | None = None  # the checkpoint that it goes on from
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: ShardLink | None = None
         self._application = Application(settings_of(binding, config.make_limits(), config.replica), self.machine, self)
         self._checkpointing = Checkpointing(
-            Checkpoints(RealFileSystem(Path(config.directory)), config.owner),
+            Checkpoints(files, config.owner),
             self._feed,
             self._application.hold,
             lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
@@ -397,9 +400,9 @@ class ApplicationProcess:
 
     async def _run_once(self, standing: Standing) -> None:
         """Run the application once, to its end."""
-        self.running = Run(self._config, self._binding, standing, self._starts)
         self._starts.began()
         try:
+            self.running = Run(self._config, self._binding, standing, self._starts)
             await self.running.run(self._standings.changed, self._standings)
         except (DeathlessError, OSError) as error:
             told = error if isinstance(error, DeathlessError) else StorageFailed(str(error))

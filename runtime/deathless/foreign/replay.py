@@ -25,6 +25,7 @@ from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found,
 from deathless.foreign.feed import Feed
 from deathless.foreign.rerun import Parting, Rerun
 from deathless.foreign.rows import Given
+from deathless.foreign.skips import Skips
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.machine import ApplicationMachine
@@ -139,8 +140,9 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
 
 
 def feed_of(directory: str, found: Found) -> Feed:
-    """Give the rows that a checkpoint's positions are of."""
-    return Feed(directory, found.head.service_id, found.head.incarnation)
+    """Give the rows that a checkpoint's positions are of. Raises: CorruptFrame, OSError."""
+    skips = Skips(RealFileSystem(Path(directory))).read()
+    return Feed(directory, found.head.service_id, found.head.incarnation, skips=skips)
 
 
 def last_row(feed: Feed, found: Found) -> int:

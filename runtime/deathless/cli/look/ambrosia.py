@@ -16,6 +16,7 @@ import click
 
 from deathless.base.listings.texts import show_time
 from deathless.cli.change.program import upgrade as upgrade_command
+from deathless.cli.change.skip import skip
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, print_json, print_table, progress
 
@@ -241,6 +242,7 @@ def replay(
 
 
 ambrosia.add_command(upgrade_command)
+ambrosia.add_command(skip)
 
 
 def _show_replay(report: ReplayReport) -> None:

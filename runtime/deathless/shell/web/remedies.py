@@ -27,6 +27,7 @@ HTTP: Final[Mapping[str, str]] = {
     "DL3015": "fix the handler; operators see GET /SERVICE/-/parked",
     "DL3016": "an operator accepts the new one (POST /SERVICE/-/peers/NAME/adopt); then use another Idempotency-Key",
     "DL3017": "find out by a query (GET) what was applied",
+    "DL3076": "GET /SERVICE/-/sources/NAME/refused shows which inputs are kept, and under which lsn",
     "DL3026": "see GET /SERVICE/-/parked; call the handler again if the work is still wanted",
     "DL3028": "see GET /SERVICE/-/unknown; another operator may have settled it",
 }

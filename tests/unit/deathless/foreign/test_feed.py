@@ -10,8 +10,9 @@ from deathless.base.errors import TopicRowsDropped
 from deathless.drivers.port import Delivery, Source
 from deathless.drivers.topic import Options, TopicSink
 from deathless.foreign.feed import Feed
-from deathless.foreign.rows import INPUTS, Given, What
+from deathless.foreign.rows import INPUTS, Given, What, encode_items
 from deathless.foreign.service import inputs
+from deathless.foreign.skips import Skip
 from deathless.shell.disk.filesystem import RealFileSystem
 
 SERVICE_ID = "ab" * 16
@@ -52,6 +53,15 @@ def test_rows_come_in_their_order(tmp_path: Path) -> None:
     assert feed.read(1) == [(each, given(each)) for each in range(1, 6)]
     assert feed.read(4) == [(4, given(4)), (5, given(5))]
     assert feed.read(6) == []
+
+
+def test_what_is_skipped_is_left_out_of_its_row(tmp_path: Path) -> None:
+    """The others come as they are."""
+    publish(tmp_path, 1, 3)
+    feed = Feed(str(tmp_path), SERVICE_ID, 7, skips={2: Skip(position=2)})
+    rows = dict(feed.read(1))
+    assert (rows[1], rows[3]) == (given(1), given(3))
+    assert rows[2] == msgspec.structs.replace(given(2), items=encode_items([]))
 
 
 def test_rows_stay_from_a_hold_on(tmp_path: Path) -> None:

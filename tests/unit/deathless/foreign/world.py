@@ -31,6 +31,7 @@ from deathless.foreign.coordinator import (
 )
 from deathless.foreign.rows import Given, decode_emitted
 from deathless.foreign.service import Application, emitted
+from deathless.foreign.skips import Skip
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
@@ -176,10 +177,15 @@ class Node:
     """One replica's process of the application, and its coordinator."""
 
     def __init__(
-        self, log: Log, chance: random.Random, program: Program | None = None, policy: Compare = Compare.BYTES
+        self,
+        log: Log,
+        chance: random.Random,
+        program: Program | None = None,
+        policy: Compare = Compare.BYTES,
+        skips: dict[int, Skip] | None = None,
     ) -> None:
         self.machine = ApplicationMachine(name="counter", committer=1, policy=policy, bounds=Bounds())
-        self.coordinator = Coordinator(self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20))
+        self.coordinator = Coordinator(self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20), skips)
         self.program = program or Program()
         self.leads = False
         self.error: object = None

@@ -51,7 +51,7 @@ class Service:
         if method == "POST":
             assert pipeline.specs[name].kind == "handler"
             self.ordered.append((name, key, body))
-            return {"hand_over": "a0", "drop_refused": 1, "retry_refused": [2]}.get(name)
+            return {"hand_over": "a0", "drop_refused": 1, "send_again": [2]}.get(name)
         assert pipeline.specs[name].kind == "query"
         assert (key == DRIVERS) == (name == "show_drivers")
         if name == "show_drivers":
@@ -107,8 +107,8 @@ def test_refused_rows_are_listed_to_their_end(service: Service, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "ordered", "says"),
     [
-        ("retry delays alarms", ("retry_refused", "alarms", {"ids": [1, 2]}), "2 sent, 1 refused again"),
-        ("retry delays alarms 7", ("retry_refused", "alarms", {"ids": [7]}), "1 sent, 1 refused again"),
+        ("retry delays alarms", ("send_again", "alarms", {"ids": [1, 2]}), "2 sent, 1 refused again"),
+        ("retry delays alarms 7", ("send_again", "alarms", {"ids": [7]}), "1 sent, 1 refused again"),
         ("drop delays alarms 7", ("drop_refused", "alarms", {"ids": [7]}), "1 dropped"),
         ("resume delays alarms", ("resume", "alarms", {}), "alarms goes on"),
         ("resume delays", ("suspend", DRIVERS, {"suspended": False}), "the pipeline goes on"),

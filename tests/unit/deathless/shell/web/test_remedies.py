@@ -15,10 +15,10 @@ KINDS = [each for each in vars(errors).values() if isinstance(each, type) and is
 KNOWN = {each.code: each for each in KINDS if "code" in vars(each)}
 OF_PYTHON = re.compile(r"idempotency_key|idempotency key|timeout=|client\.|a new client")
 OF_COMMANDS = re.compile(r"(?<!operators see )`deathless |--[a-z]")
-OF_OPERATORS = {  # no caller of a handler or query gets these: of starting, drivers, topics, what is outside, clusters
+OF_OPERATORS = {  # no caller of a handler or query gets these: of starting, drivers, topics, sources, what is outside
     "DL1020", "DL1021", "DL1026", "DL3025", "DL3040", "DL3041", "DL3044", "DL3045", "DL3065", "DL3066", "DL3067",
     "DL3070", "DL3072", "DL3073", "DL3074", "DL3075", "DL3083", "DL3084", "DL3087", "DL3088", "DL3089",
-    "DL3090", "DL3091", "DL3092", "DL3093", "DL3096", "DL3097",
+    "DL3077", "DL3078", "DL3090", "DL3091", "DL3092", "DL3093", "DL3096", "DL3097", "DL3110", "DL3111",
 }  # fmt: skip
 
 

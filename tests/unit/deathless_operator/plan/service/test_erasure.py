@@ -195,7 +195,7 @@ class LifeWorld(World):
 
     def whole(self) -> str:
         """All that may still change, as text."""
-        return json.dumps([self.shape(), self.keys, self.record, self.eraser, self.alive])
+        return json.dumps([self.shape().decode(), self.keys, self.record, self.eraser, self.alive])
 
     def step(self) -> None:
         """Everybody but the operator takes a step."""
