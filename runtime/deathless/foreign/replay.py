@@ -155,20 +155,23 @@ def find(folder: Checkpoints, *, start: int | None = None, oldest: bool = False)
 
     Raises: ApplicationStateMissing, InvalidArgument, OSError.
     """
-    positions = folder.positions()
-    if not positions:
-        raise ApplicationStateMissing("the service has no checkpoint of its program")
-    default = positions[-1] if oldest else positions[0]
-    position = default if start is None else start
-    if position not in positions:
-        there = ", ".join(map(str, reversed(positions)))
-        raise InvalidArgument(f"no checkpoint stands at position {position}", remedy=f"name one of these: {there}")
-    try:
-        return folder.look(position)
-    except (CheckpointDamaged, FileNotFoundError) as error:
-        raise ApplicationStateMissing(
-            f"the checkpoint at position {position} can't be read: {error}", remedy="name another one with --from"
-        ) from error
+    while True:
+        positions = folder.positions()
+        if not positions:
+            raise ApplicationStateMissing("the service has no checkpoint of its program")
+        default = positions[-1] if oldest else positions[0]
+        position = default if start is None else start
+        if position not in positions:
+            there = ", ".join(map(str, reversed(positions)))
+            raise InvalidArgument(f"no checkpoint stands at position {position}", remedy=f"name one of these: {there}")
+        try:
+            return folder.look(position)
+        except FileNotFoundError:  # a newer one was written meanwhile, and this one removed
+            continue
+        except CheckpointDamaged as error:
+            raise ApplicationStateMissing(
+                f"the checkpoint at position {position} can't be read: {error}", remedy="name another one with --from"
+            ) from error
 
 
 def _report(order: ReplayOrder, start: int, rerun: Rerun) -> ReplayReport:
