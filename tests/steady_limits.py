@@ -35,7 +35,6 @@ STEADY: Final = {
     "runtime/deathless/cli/demo/load.py": ("PAUSE_S",),
     "runtime/deathless/cli/demo/upgrades.py": ("LOOK_S",),
     "runtime/deathless/cli/look/logs.py": ("LOOK_S",),
-    "runtime/deathless/cli/change/skip.py": ("LOOK_S",),
     "runtime/deathless/cli/change/switchover.py": ("POLL_S", "SWITCH_S"),
     "runtime/deathless/cli/run/up.py": ("LOOK_S", "SAME_S"),
     "runtime/deathless/core/primary/admission.py": (
@@ -180,6 +179,7 @@ STEADY: Final = {
     "runtime/deathless/foreign/heirs.py": ("AGAIN_S", "FRESH_S"),
     "runtime/deathless/foreign/host.py": ("HAND_OVER_S", "LOOK_S", "READ_MAX_S", "READ_MIN_S", "STATUS_S"),
     "runtime/deathless/foreign/replay.py": ("READ_S",),
+    "runtime/deathless/foreign/skipping.py": ("LOOK_S",),
     "runtime/deathless/foreign/starts.py": ("AGAIN_MAX_S", "AGAIN_MIN_S", "CALM_S"),
     "runtime/deathless/sources/adopting.py": ("PATIENCE_S",),
     "runtime/deathless/sources/files.py": ("LOOK_S",),

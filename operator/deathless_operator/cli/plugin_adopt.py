@@ -29,6 +29,7 @@ from typing import Any, Final
 import click
 
 from deathless.base.errors import InvalidArgument, OutcomeUnknown
+from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, end_program, read_words
 from deathless_operator.cli.plugin_options import (
     common,
@@ -211,9 +212,7 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
         status, said = await run("--dry-run")
         if status or asked.dry_run:
             return status, said
-        if not sys.stdin.isatty():
-            raise InvalidArgument(f"{said}\nnobody is there to be asked", remedy="add --yes")
-        if not click.confirm(f"{said}\nGo on with that?", default=False):
+        if not view.confirmed("Go on with that?", about=said):
             return 0, "nothing was done"
         await check_stopped(cluster, service, asked.wait_s)  # somebody may have gone on with it since it was looked at
     status, said = await run("--yes")

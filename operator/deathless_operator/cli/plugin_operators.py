@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from typing import Final, cast
 from urllib.parse import quote, urlencode
@@ -452,11 +451,8 @@ def resume_outside(service: str, yes: bool, shard: int | None, namespace: str, k
     `adopt --restored` and `adopt --as-new` hold them back, since they may already have been sent. First look at what
     waits, with `peers` and `invocations`.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidArgument("nobody is there to be asked", remedy="add --yes")
-        if not click.confirm(f"What waits in {service} leaves for good. Go on?", default=False, err=True):
-            raise InvalidArgument("nothing was let go", remedy="add --yes")
+    if not (yes or view.confirmed(f"What waits in {service} leaves for good. Go on?")):
+        raise InvalidArgument("nothing was let go", remedy="add --yes")
     return _operate(service, about("outside/resume", shard=shard), namespace, kubeconfig, timeout, {})
 
 

@@ -417,10 +417,9 @@ def forget(
             chosen = [(at, each) for at, told in asked for each in told.streams if stream in (None, each.stream)]
             if not chosen:
                 raise StreamNotForgotten(f"no stream of a source {source!r} is known")
-            if not (yes or as_json):
-                view.console().print("\n".join(listing.meaning(source, [each for _, each in chosen])), markup=False)
-                if not click.confirm("Forget?", default=False):
-                    raise InvalidArgument("nothing was forgotten", remedy="add --yes")
+            meaning = "\n".join(listing.meaning(source, [each for _, each in chosen]))
+            if not (yes or view.confirmed("Forget?", as_json=as_json, about=meaning)):
+                raise InvalidArgument("nothing was forgotten", remedy="add --yes")
             for at, each in chosen:
                 session = f"{at}-{each.session}" if pages.shards > 1 else str(each.session)
                 await pages.ask(f"streams/{session}/forget", {})

@@ -1,7 +1,7 @@
 """How the plugin prints: services, replicas, conditions and runs, for people and for programs.
 
 Guarantees: with --json standard output holds JSON alone; without a terminal there are neither colours nor boxes. Pure
-but for `emit` and `tell`. Does not: ask the API server.
+but for `emit`, `tell` and `confirmed`. Does not: ask the API server.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from deathless.base.errors import InvalidArgument
 from deathless_operator.model.drill import DrillRun, DrillStatus
 from deathless_operator.model.status import Condition, ServiceStatus, condition
 
@@ -53,6 +55,22 @@ def emit(value: object) -> None:
 def tell(text: str) -> None:
     """Say what is going on, beside what is printed for programs."""
     sys.stderr.write(text + "\n")
+
+
+def confirmed(question: str, *, as_json: bool = False, about: str = "") -> bool:
+    """Ask a person, beside what is printed for programs; the answer is no unless one says yes.
+
+    Args:
+        question: with a question mark.
+        as_json: standard output is for a program, so nobody is asked.
+        about: what the answer is about.
+
+    Raises: InvalidArgument: there is nobody to ask.
+    """
+    said = f"{about}\n" if about else ""
+    if as_json or not sys.stdin.isatty():
+        raise InvalidArgument(f"{said}nobody is there to be asked", remedy="add --yes")
+    return click.confirm(f"{said}{question}", default=False, err=True)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from deathless.base.errors import InvalidArgument
 from deathless.base.shards import SHARDS_MAX
 
 if TYPE_CHECKING:
@@ -106,6 +108,14 @@ def timeout_option(default: float) -> Callable[[F], F]:
         metavar="SECONDS",
         help="How long to wait.",
     )
+
+
+def words_of(option: str, command: str) -> tuple[str, ...]:
+    """Give the words of a command that an option names, quoted as for a shell. Raises: InvalidArgument."""
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InvalidArgument(f"{option} {command}: {error}", remedy="quote it as for a shell") from None
 
 
 def named_shard() -> int | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from deathless.base.errors import InvalidArgument
+from deathless.cli.confirming import confirmed
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json
 
@@ -129,9 +129,7 @@ def _list(config: ReplicaConfig, differences: Sequence[Difference]) -> None:
 
 
 def _ask(config: ReplicaConfig, differences: Sequence[Difference], *, as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
-        raise InvalidArgument(
-            "adopting needs a confirmation, and there is nobody to ask", remedy="check with --dry-run, then add --yes"
-        )
-    _list(config, differences)
-    return click.confirm("Go on with that?", default=False)
+    return confirmed(
+        "Go on with that?", "adopting", as_json=as_json, show=lambda: _list(config, differences),
+        remedy="check with --dry-run, then add --yes",
+    )  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from deathless.base.errors import DeathlessError, InvalidArgument
+from deathless.cli.confirming import confirmed
 from deathless.cli.options import json_option, named_shard, service_options, target
 from deathless.cli.output import print_json
 
@@ -122,9 +122,7 @@ def _show(stands: Found) -> None:
 
 
 def _ask(stands: Found, *, json: bool) -> bool:
-    if json or not sys.stdin.isatty():
-        raise InvalidArgument(
-            "erasing needs a confirmation, and there is nobody to ask", remedy="check with --dry-run, then add --yes"
-        )
-    _show(stands)
-    return click.confirm("Erase these keys?", default=False)
+    return confirmed(
+        "Erase these keys?", "erasing", as_json=json, show=lambda: _show(stands),
+        remedy="check with --dry-run, then add --yes",
+    )  # fmt: skip

@@ -7,13 +7,10 @@ fits (shell.operate.upgrading.offline_upgrade).
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from deathless.base.errors import InvalidArgument
+from deathless.cli.confirming import confirmed
 from deathless.cli.output import count, print_json, progress
 
 if TYPE_CHECKING:
@@ -75,10 +72,7 @@ def _show(outcomes: Sequence[OfflineOutcome]) -> None:
 
 
 def _ask(outcomes: Sequence[OfflineOutcome], *, as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
-        raise InvalidArgument(
-            "an upgrade of a service that is stopped needs a confirmation, and there is nobody to ask",
-            remedy="check with --dry-run, then add --yes",
-        )
-    _show(outcomes)
-    return click.confirm("Go on with that?", default=False)
+    return confirmed(
+        "Go on with that?", "an upgrade of a service that is stopped", as_json=as_json, show=lambda: _show(outcomes),
+        remedy="check with --dry-run, then add --yes",
+    )  # fmt: skip

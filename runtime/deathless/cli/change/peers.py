@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
+from deathless.cli.confirming import confirmed
 from deathless.cli.options import ListedGroup, json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table
 
@@ -136,8 +137,8 @@ def adopt(
     if not service_id:
         service_id, incarnation = asyncio.run(_identity(found, name, int(shard or 0)))
     question = f"Drop what waits for the {service} of before, and go on with {service_id[:8]}/{incarnation}?"
-    if not yes and (as_json or not click.confirm(question, default=False)):
-        raise InvalidArgument("adopting needs a confirmation", remedy="add --yes")
+    if not (yes or confirmed(question, "adopting", as_json=as_json)):
+        raise InvalidArgument("nothing was adopted", remedy="add --yes")
     asked = {"service": name, "service_id": service_id, "incarnation": str(incarnation)}
     if slash:
         asked["shard"] = shard

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from deathless.cli.options import json_option, service_options, target
+from deathless.cli.options import json_option, service_options, target, words_of
 from deathless.cli.output import count, print_json, progress
 
 
@@ -38,7 +38,6 @@ def upgrade(former: str, dry_run: bool, manifest: str, directory: str, as_json: 
     deathless up
     """
     import asyncio
-    import shlex
 
     from deathless.base.errors import InvalidArgument
     from deathless.foreign.settings import settings_of
@@ -53,13 +52,9 @@ def upgrade(former: str, dry_run: bool, manifest: str, directory: str, as_json: 
             f"the code of service {config.service} is no program", remedy="see `deathless upgrade` for its own code"
         )
     limits = config.make_limits()
-    try:
-        named = tuple(shlex.split(former))
-    except ValueError as error:
-        raise InvalidArgument(f"--former {former}: {error}", remedy="quote it as for a shell") from None
     order = UpgradeOrder(
         directory=config.directory,
-        former=settings_of(ran, limits, config.replica, purpose="replay", command=named),
+        former=settings_of(ran, limits, config.replica, purpose="replay", command=words_of("--former", former)),
         next=settings_of(binding, limits, config.replica, purpose="upgrade", command=command),
         dry=dry_run,
     )

@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from deathless.base.errors import InvalidArgument
+from deathless.cli.confirming import confirmed
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json
 
@@ -35,7 +36,7 @@ def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> i
         return True
 
     found = target(manifest, directory)
-    if not (yes or as_json or click.confirm("What waits in it leaves for good. Go on?", default=False)):
+    if not (yes or confirmed("What waits in it leaves for good. Go on?", "letting go", as_json=as_json)):
         raise InvalidArgument("nothing was let go", remedy="add --yes")
     was_held = let_outside_go(str(found.directory))
     told = asyncio.run(tell())  # also where it was not held: an earlier try may have reached nobody

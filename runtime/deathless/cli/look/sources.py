@@ -16,6 +16,7 @@ from deathless.base.errors import InputNotKept, InvalidArgument, StreamNotForgot
 from deathless.base.listings import sources as listing
 from deathless.base.listings.texts import show_time
 from deathless.base.source_kinds import SOURCE_KINDS
+from deathless.cli.confirming import confirmed
 from deathless.cli.options import ListedGroup, json_option, service_options, target
 from deathless.cli.output import print_json, print_table
 
@@ -247,10 +248,9 @@ def forget(name: str, stream: int | None, yes: bool, manifest: str, directory: s
     ]
     if not chosen:
         raise StreamNotForgotten(f"no stream of a source {name!r} is known")
-    if not (yes or as_json):
-        print("\n".join(listing.meaning(name, [each for _, each in chosen])))
-        if not click.confirm("Forget?", default=False):
-            raise InvalidArgument("nothing was forgotten", remedy="add --yes")
+    meaning = "\n".join(listing.meaning(name, [each for _, each in chosen]))
+    if not (yes or confirmed("Forget?", "forgetting", as_json=as_json, show=lambda: print(meaning))):
+        raise InvalidArgument("nothing was forgotten", remedy="add --yes")
     for part, each in chosen:
         _order(part, listing.FORGET, each.session)
         if not as_json:

@@ -141,7 +141,7 @@ def test_rows_that_are_kept_are_run_again_or_discarded(
 
 @pytest.mark.parametrize(("shards", "session"), [(1, "8"), (2, "1-8")])
 def test_streams_whose_source_is_gone_are_forgotten(
-    site: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shards: int, session: str
+    site: Served, capsys: pytest.CaptureFixture[str], shards: int, session: str
 ) -> None:
     site.put("airports", sources=[SOURCE], shards=shards)
     stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
@@ -149,12 +149,13 @@ def test_streams_whose_source_is_gone_are_forgotten(
     site.answer = lambda method, path, _body: (
         {"done": "forgotten"} if method == "POST" else {**streams(), "streams": [stream] if last in path else []}
     )
-    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
-    assert plugin.main(["sources", "forget", "airports", "gone"]) == 64
-    assert "rows up to 41 were taken in" in capsys.readouterr().out.replace("\n", " ")
+    for words in ((), ("--json",)):
+        assert plugin.main(["sources", "forget", "airports", "gone", *words]) == 64
+        told = " ".join(capsys.readouterr().err.split())
+        assert "rows up to 41 were taken in" in told and "nobody is there to be asked" in told
     out = run(capsys, "sources", "forget", "airports", "gone", "--yes")
     assert out == f"source gone, stream 3, shard {shards - 1}: forgotten\n"
-    told = json.loads(run(capsys, "sources", "forget", "airports", "gone", "--json", "--stream", "3"))
+    told = json.loads(run(capsys, "sources", "forget", "airports", "gone", "--json", "--yes", "--stream", "3"))
     assert told["forgotten"] == [{"shard": shards - 1, "stream": 3, "takenIn": 41}]
     assert [path for method, path, _ in site.seen if method == "POST"] == 2 * [f"/airports/-/streams/{session}/forget"]
     assert plugin.main(["sources", "forget", "airports", "gone", "--stream", "4", "--yes"]) == 64

@@ -28,7 +28,10 @@ def adoption_beside(manifest: Path) -> Adoption:
 
 
 def test_what_is_held_is_let_go_for_the_next_primary(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["resume-outside", "-f", str(manifest), "--json"]) == 0
+    assert main(["resume-outside", "-f", str(manifest), "--json"]) == 64, "nobody is asked, so nobody agreed"
+    assert "nobody to ask" in capsys.readouterr().err
+    assert adoption_beside(manifest).hold_outside
+    assert main(["resume-outside", "-f", str(manifest), "--json", "--yes"]) == 0
     assert json.loads(capsys.readouterr().out) == {"held": True, "told": False}
     assert adoption_beside(manifest) == Adoption(through_epoch=3)
     assert main(["resume-outside", "-f", str(manifest), "--yes"]) == 0
@@ -38,6 +41,7 @@ def test_what_is_held_is_let_go_for_the_next_primary(manifest: Path, capsys: pyt
 def test_nothing_is_let_go_without_a_word(
     manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_args, **_kwargs: False)
     assert main(["resume-outside", "-f", str(manifest)]) != 0
     assert adoption_beside(manifest).hold_outside

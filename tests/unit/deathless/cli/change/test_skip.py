@@ -1,4 +1,4 @@
-"""`deathless ambrosia skip` refuses what was run, and lists what is skipped."""
+"""`deathless ambrosia skip` shows what it is about, asks, and lists what is skipped."""
 
 from __future__ import annotations
 
@@ -10,112 +10,94 @@ import msgspec
 import pytest
 
 from deathless.base.config import BindingConfig, ReplicaConfig
-from deathless.base.errors import ApplicationEnded
 from deathless.cli.main import main
-from deathless.foreign import replay
-from deathless.foreign.checkpoints import Checkpoints, Head
-from deathless.foreign.replay import ReplayOrder
-from deathless.foreign.rows import CALLERS, Given, What, encode_items
-from deathless.foreign.skips import Skips
+from deathless.foreign import skipping
+from deathless.foreign.skipping import Killer, SkipOrder
+from deathless.foreign.skips import Skip, Skips
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
 from deathless.shell.disk.filesystem import RealFileSystem
-from deathless.shell.link.application_status import ApplicationStatus, write_status
 
-ROW = Given(
-    What.ITEMS,
-    encode_items([make_call(SELF, 5, Kind.ASYNC, b"1", name=CALLERS, sequence=7), make_call(SELF, 1, Kind.FORK, b"2")]),
-)
-HEAD = Head(service_id="ab" * 16, incarnation=1, position=3, records=1, length=1, lanes=b"", initial=b"")
+ITEMS = (make_call(SELF, 5, Kind.ASYNC, b"1", name="x", sequence=7), make_call(SELF, 1, Kind.FORK, b"2"))
+Run = Callable[..., tuple[int, str, str]]
 
 
-class FeedOfOne:
-    """Row 4 is there."""
+class Bench:
+    """A service with a program, and orders that came to be examined."""
 
-    def read(self, first: int) -> list[tuple[int, Given]]:
-        return [(4, ROW)] if first == 4 else []
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.orders: list[SkipOrder] = []
+        self.write(("./counter",))
+
+    def write(self, command: tuple[str, ...]) -> None:
+        """Have the replicas started with this program."""
+        folder = self.directory / "replicas" / "r0"
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.directory / "application").mkdir(exist_ok=True)
+        binding = BindingConfig(command=command, instance="counter")
+        directory = str(self.directory)
+        config = ReplicaConfig(service="counter", module="", directory=directory, replica="r0", binding=binding)
+        (folder / "config.json").write_bytes(msgspec.json.encode(config))
+
+    def skips(self) -> dict[int, Skip]:
+        """What is skipped."""
+        return Skips(RealFileSystem(self.directory)).read()
 
 
-def ends_by(killer: int) -> Callable[..., object]:
-    """A replay of a program that ends by the row at this position."""
+@pytest.fixture(name="bench")
+def bench_of_a_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path / ".deathless" / "counter")
 
-    async def run(order: ReplayOrder, _: object) -> None:
-        assert order.end is not None
-        if order.end >= killer:
-            raise ApplicationEnded("its process ended (exit code 3)")
+    async def examine(order: SkipOrder, _: object) -> Killer:
+        bench.orders.append(order)
+        return Killer(ITEMS, Skip(position=order.position, items=(0,), waiting=(7,), at_us=1))
 
-    return run
-
-
-@pytest.fixture(name="directory")
-def directory_of_a_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """With a checkpoint at position 3."""
-    directory = tmp_path / ".deathless" / "counter"
-    (directory / "replicas" / "r0").mkdir(parents=True)
-    binding = BindingConfig(command=("./counter",), instance="counter")
-    config = ReplicaConfig(service="counter", module="", directory=str(directory), replica="r0", binding=binding)
-    (directory / "replicas" / "r0" / "config.json").write_bytes(msgspec.json.encode(config))
-    writing = Checkpoints(RealFileSystem(directory), "r0").begin(HEAD)
-    writing.write(b"x")
-    writing.end()
-    monkeypatch.setattr(replay, "feed_of", lambda *_: FeedOfOne())
-    monkeypatch.setattr(replay, "replay", ends_by(4))
-    return str(directory)
+    monkeypatch.setattr(skipping, "examine", examine)
+    return bench
 
 
 @pytest.fixture(name="run")
-def command(directory: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def command(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run it; gives the exit code and what it printed."""
 
-    def run(*words: str) -> tuple[int, str]:
-        code = main(["ambrosia", "skip", "--dir", directory, *words])
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["ambrosia", "skip", "--dir", str(bench.directory), *words])
         told = capsys.readouterr()
-        return code, told.out + told.err
+        return code, told.out, told.err
 
     return run
 
 
-def test_message_is_shown_skipped_and_listed(run: Callable[..., tuple[int, str]], directory: str) -> None:
-    assert run() == (0, "nothing is skipped\n")
-    code, told = run("4", "--item", "0", "--yes")
+def test_message_is_shown_skipped_and_listed(run: Run, bench: Bench) -> None:
+    assert run() == (0, "nothing is skipped\n", "")
+    code, out, _ = run("4", "--item", "0", "--yes")
     assert code == 0
-    assert "0: an awaited call of method 5 with 1 bytes: 31   will be skipped\n1: a fork" in told
-    assert "callers that get an error: 1" in told
-    (found,) = Skips(RealFileSystem(Path(directory))).read().values()
-    assert (found.position, found.items, found.waiting) == (4, (0,), (7,))
+    assert "0: an awaited call of method 5 with 1 bytes: 31   will be skipped\n1: a fork" in out
+    assert "callers that get an error: 1" in out
+    assert [(order.position, order.item, order.settings.command) for order in bench.orders] == [(4, 0, ("./counter",))]
+    assert bench.skips() == {4: Skip(position=4, items=(0,), waiting=(7,), at_us=1)}
     assert json.loads(run("--json")[1])["skips"][0]["position"] == 4
     assert run()[1].splitlines()[1].split()[:3] == ["4", "0", "1"]
-    assert "skipped already" in run("4", "--yes")[1]
+    assert "skipped already" in run("4", "--yes")[2]
+    assert json.loads(run("5", "--yes", "--json")[1])["position"] == 5
 
 
-@pytest.mark.parametrize(("position", "why"), [("3", "a checkpoint of it stands at 3"), ("9", "there is no row")])
-def test_what_was_run_or_is_not_there_is_refused(run: Callable[..., tuple[int, str]], position: str, why: str) -> None:
-    code, told = run(position, "--yes")
-    assert (code, why in told) == (64, True)
+def test_nothing_is_skipped_unless_a_person_says_so(run: Run, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (("4",), ("4", "--json")):
+        code, out, err = run(*words)
+        assert (code, "nobody to ask" in err, "--json" in words and out != "") == (64, True, False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert "nothing was skipped" in run("4")[2]
+    assert bench.skips() == {}
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    assert run("4")[0] == 0
+    assert list(bench.skips()) == [4]
 
 
-@pytest.mark.parametrize(
-    ("killer", "why"), [(3, "does not get as far as"), (5, "runs the row at position 4, and goes on")]
-)
-def test_row_that_is_not_what_the_program_ends_by_is_not_skipped(
-    run: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, directory: str, killer: int, why: str
-) -> None:
-    """It was run: without it a program would send something else than what was logged."""
-    monkeypatch.setattr(replay, "replay", ends_by(killer))
-    code, told = run("4", "--yes")
-    assert (code, why in told) == (64, True)
-    assert Skips(RealFileSystem(Path(directory))).read() == {}
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_row_that_a_living_process_is_past_is_not_skipped(
-    run: Callable[..., tuple[int, str]], directory: str, monkeypatch: pytest.MonkeyPatch, ends: bool
-) -> None:
-    """One that ends by the message is another process at the second look."""
-    write_status(directory, ApplicationStatus(replica="r1", state="following", pid=5, position=8, at_us=1))
-
-    def later(_: float) -> None:
-        write_status(directory, ApplicationStatus(replica="r1", state="following", pid=6 if ends else 5, position=8))
-
-    monkeypatch.setattr("deathless.cli.change.skip.time.sleep", later)
-    code, told = run("4", "--yes")
-    assert (code, "the program of r1 (process 5) got the row" in told) == ((0, False) if ends else (64, True))
+def test_program_that_others_start_has_to_be_named(run: Run, bench: Bench) -> None:
+    bench.write(())
+    assert "name it: --program" in run("4", "--yes")[2]
+    assert run("4", "--yes", "--program", "./counter '-v 1'")[0] == 0
+    assert bench.orders[-1].settings.command == ("./counter", "-v 1")
+    assert run("5", "--yes", "--program", "'")[0] == 64

@@ -174,6 +174,10 @@ def test_streams_whose_source_is_gone_are_forgotten_once_that_is_confirmed(
     assert "DL3077" in capsys.readouterr().err
     stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
     bench.streams = [{**stream, "stream": 2, "session": 7}, stream]
+    for words in ((), ("--json",)):
+        assert bench.run("forget", "gone", *words) == 64
+        assert "nobody to ask" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     assert bench.run("forget", "gone", "--stream", "3") == 64
     assert "rows up to 41 were taken in; opened again, it begins at its first row" in capsys.readouterr().out
@@ -182,7 +186,7 @@ def test_streams_whose_source_is_gone_are_forgotten_once_that_is_confirmed(
     assert bench.run("forget", "gone", "--stream", "3") == 0
     assert capsys.readouterr().out.endswith("source gone, stream 3, shard 0: forgotten\n")
     assert bench.ordered == [{"command": "forget-stream", "invocation": "8"}]
-    assert bench.run("forget", "gone", "--json") == 0
+    assert bench.run("forget", "gone", "--json", "--yes") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["forgotten"][1] == {"shard": 0, "stream": 3, "takenIn": 41}
 
