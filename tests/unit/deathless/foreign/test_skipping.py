@@ -19,6 +19,8 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import ApplicationSettings
 from deathless.shell.link.application_status import ApplicationStatus, write_status
 
+pytestmark = pytest.mark.asyncio
+
 ASKED = make_call(SELF, 5, Kind.ASYNC, b"1", name=CALLERS, sequence=7)
 TOLD = make_call(SELF, 1, Kind.FORK, b"2")
 HEAD = Head(service_id="ab" * 16, incarnation=1, position=3, records=1, length=1, lanes=b"", initial=b"")
