@@ -32,8 +32,9 @@
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
-`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`, errors of applications, pipelines, sinks,
-storage, streams and topics in modules of their own beside it: all are here as well. Imports these.
+`http_status` what the ingress answers. The kinds stand in `error_tree.kinds`; errors of applications, handlers,
+pipelines, sinks, storage, what is stored, streams and topics in modules of their own beside it. All are here as well.
+Imports these.
 """
 
 from __future__ import annotations
@@ -51,6 +52,28 @@ from deathless.base.error_tree.foreign import (
     ProgramClaimed,
     ProgramNotRepeated,
 )
+from deathless.base.error_tree.handlers import (
+    ActivityFailed,
+    CallCycle,
+    CallFailed,
+    CallRefused,
+    Cancelled,
+    DeadlineExceeded,
+    DeliveryGivenUp,
+    DeliveryRefused,
+    ForbiddenInTurn,
+    HandlerFailed,
+    HandlerGone,
+    InvalidAwait,
+    InvocationUnknown,
+    NotParked,
+    NotRetryable,
+    NotUndelivered,
+    NotUnsettled,
+    OutcomeDiffers,
+    Parked,
+    ResultUnreadable,
+)
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
 from deathless.base.error_tree.pipelines import SparkMissing
 from deathless.base.error_tree.sinks import (
@@ -66,6 +89,23 @@ from deathless.base.error_tree.sinks import (
     SinkTipMismatch,
 )
 from deathless.base.error_tree.storage import StorageFailed, StorageReadOnly, StorageSlow, StorageUnfit, VolumeTooSmall
+from deathless.base.error_tree.stored import (
+    CopiedDirectory,
+    CorruptCheckpoint,
+    CorruptFrame,
+    Diverged,
+    ForeignDirectory,
+    FormerCodeMissing,
+    HalfCopy,
+    HistoryDiffers,
+    LogTruncated,
+    NewerFormat,
+    OtherDirectory,
+    PeerBehind,
+    ServiceRolledBack,
+    StoreOlderThanLog,
+    UpgradeRequired,
+)
 from deathless.base.error_tree.streams import (
     ConnectorBusy,
     ConnectorContended,
@@ -95,29 +135,62 @@ from deathless.base.error_tree.topics import (
 )
 
 __all__ = [  # of the modules above; what is defined below is public as well
+    "ActivityFailed",
     "ApplicationEnded",
     "ApplicationNotConnected",
     "ApplicationNotStarted",
     "ApplicationStalled",
     "ApplicationStateMissing",
+    "CallCycle",
+    "CallFailed",
+    "CallRefused",
+    "Cancelled",
     "ConnectorBusy",
     "ConnectorContended",
     "ConnectorSilent",
     "ConnectorStreamsFull",
+    "CopiedDirectory",
+    "CorruptCheckpoint",
+    "CorruptFrame",
     "DataCorrupt",
+    "DeadlineExceeded",
     "DeathlessError",
+    "DeliveryGivenUp",
+    "DeliveryRefused",
+    "Diverged",
     "Fenced",
+    "ForbiddenInTurn",
+    "ForeignDirectory",
+    "FormerCodeMissing",
+    "HalfCopy",
+    "HandlerFailed",
+    "HandlerGone",
+    "HistoryDiffers",
     "InputNotKept",
     "InputRefused",
     "InputUnreadable",
     "InstanceNotRegistered",
     "InstanceThere",
     "Invalid",
+    "InvalidAwait",
+    "InvocationUnknown",
     "LaneUnknown",
+    "LogTruncated",
+    "NewerFormat",
+    "NotParked",
+    "NotRetryable",
+    "NotUndelivered",
+    "NotUnsettled",
     "OriginalArgumentRefused",
+    "OtherDirectory",
+    "OutcomeDiffers",
+    "Parked",
+    "PeerBehind",
     "ProgramClaimed",
     "ProgramNotRepeated",
+    "ResultUnreadable",
     "RetryLater",
+    "ServiceRolledBack",
     "SinkColumnsChanged",
     "SinkEngineUnfit",
     "SinkJournalUnsound",
@@ -139,6 +212,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "StorageReadOnly",
     "StorageSlow",
     "StorageUnfit",
+    "StoreOlderThanLog",
     "StreamFenced",
     "StreamNotForgotten",
     "StreamNotStopped",
@@ -149,6 +223,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "TopicRowsDropped",
     "TopicRowsMissing",
     "TopicSourceDiffers",
+    "UpgradeRequired",
     "VolumeTooSmall",
 ]
 
@@ -426,100 +501,11 @@ class InvalidService(Invalid):
     exit_code = 78
 
 
-class HandlerFailed(Invalid):
-    """The handler raised an unintended exception: a bug of the service. Its turn was rolled back.
-
-    The reply is recorded (I5); the traceback is in the log of the replica that was primary.
-    """
-
-    code = "DL3014"
-    http_status = 500
-    exit_code = 70
-    remedy = "the service's author finds the traceback with `deathless logs --level error`"
-    kind: str = ""  # type name of the exception, as recorded; empty where it was not told
-
-
-class CallRefused(HandlerFailed):
-    """The handler refused the call on purpose; its turn was rolled back and this reply recorded (I5).
-
-    An author raises it, or an exception derived from it.
-    """
-
-    code = "DL3048"
-    http_status = 409
-    exit_code = 64
-    remedy = ""
-
-
-class ForbiddenInTurn(Invalid):
-    """A handler called a function that ends, copies, signals, limits or changes its process; raised by that call."""
-
-    code = "DL3032"
-    http_status = 500
-    exit_code = 70
-    remedy = "a handler may only change its state and return a result; do anything else in an activity"
-
-
-class ResultUnreadable(Invalid):
-    """The call was applied, but its result can't be given to this caller."""
-
-    code = "DL3033"
-    http_status = 500
-    exit_code = 70
-    remedy = "the call was applied: fix the handler's result, and do not send the call again under another key"
-
-
 class ClientOfParent(Invalid):
     """A client was used in a process that was forked from the one that opened it."""
 
     code = "DL3039"
     remedy = "open a separate client in each process, after the fork"
-
-
-class Parked(Invalid):
-    """The message killed its handler's process too often and was parked (I11)."""
-
-    code = "DL3015"
-    http_status = 422
-    remedy = "see `deathless parked`; fix the handler"
-
-
-class DeliveryRefused(Invalid):
-    """A driver's receiver permanently refuses a message: a retry would be refused again.
-
-    Attributes:
-        position: of the message; 0: it came over the wire, and its text says where.
-        why: without the position.
-    """
-
-    code = "DL3040"
-    http_status = 422
-    remedy = "a waiting handler gets this error; for a fork see `onRefusal`"
-
-    def __init__(self, why: str = "", *, position: int = 0) -> None:
-        super().__init__(f"message {position}: {why}" if position else why)
-        self.position = position
-        self.why = why
-
-
-class DeliveryGivenUp(Invalid):
-    """A driver has given up a message: it was tried too often, is too old, or others need its room."""
-
-    code = "DL3044"
-    remedy = (
-        "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`), and send it again from there "
-        "once its receiver accepts it"
-    )
-
-
-class NotUndelivered(Invalid):
-    """No message with this ID is among those that drivers gave up."""
-
-    code = "DL3045"
-    remedy = (
-        "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`); another operator may have "
-        "handled it"
-    )
 
 
 class OperatorsOnly(Invalid):
@@ -531,111 +517,12 @@ class OperatorsOnly(Invalid):
     remedy = "present the operators' token, or use `deathless` beside a replica"
 
 
-class NotParked(Invalid):
-    """Nothing is parked under that LSN, or the message parked there can't be run again."""
-
-    code = "DL3026"
-    http_status = 409
-    remedy = "see `deathless parked`; call the handler again if the work is still wanted"
-
-
-class NotUnsettled(Invalid):
-    """No activity of that invocation and operation is listed as one of unknown outcome."""
-
-    code = "DL3028"
-    http_status = 409
-    remedy = "see `deathless invocations unknown`; another operator may have settled it"
-
-
 class PeerReplaced(Invalid):
     """The peer was created anew: the state and the pending calls of the old one are lost (I3)."""
 
     code = "DL3016"
     http_status = 409
     remedy = "`deathless peers adopt` accepts the new one; then send what is still wanted again"
-
-
-class InvocationUnknown(Invalid):
-    """No invocation with that ID runs, and no result of it is stored."""
-
-    code = "DL3017"
-    http_status = 404
-    remedy = "find out by a query what was applied"
-
-
-class CallFailed(Invalid):
-    """A call that a handler made failed.
-
-    Attributes:
-        failure_code: of the error, as in `docs/errors/`.
-        kind: type name of the exception there.
-        text: what it said.
-    """
-
-    code = "DL3018"
-    http_status = 409
-
-    def __init__(self, text: str = "", *, failure_code: str = "", kind: str = "") -> None:
-        super().__init__(f"{failure_code} {kind}: {text}" if failure_code else text)
-        self.failure_code = failure_code or self.code
-        self.kind = kind or type(self).__name__
-        self.text = text
-
-
-class ActivityFailed(CallFailed):
-    """An activity gave no result: it raised, its process ended, it exceeded its time limit, or gave no sign of life."""
-
-    code = "DL3030"
-    http_status = 500
-    exit_code = 70
-
-
-class NotRetryable(Invalid):
-    """An activity can't succeed, however often it is tried: it is not retried, and its handler gets ActivityFailed.
-
-    An author's activity raises it, or an exception derived from it. What an activity gave counts as such when it can't
-    be its result: it has no encoding, does not fit the declared type or is too large; and so do arguments that its
-    declared types refuse, and an activity that the code does not have.
-    """
-
-    code = "DL3034"
-    http_status = 409
-
-
-class Cancelled(Invalid):
-    """Nobody wants the result any more: the caller, the handler itself or an operator cancelled it."""
-
-    code = "DL3019"
-    http_status = 409
-
-
-class CallCycle(CallFailed):
-    """A call would wait for a key that waits for it."""
-
-    code = "DL3021"
-
-
-class DeadlineExceeded(CallFailed):
-    """No reply came before the call's deadline; the call may have been applied."""
-
-    code = "DL3022"
-
-
-class InvalidAwait(Invalid):
-    """A handler awaited something that is not an operation of its context, or waits where it can't."""
-
-    code = "DL3023"
-    http_status = 500
-    exit_code = 70
-    remedy = "await only what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race return"
-
-
-class HandlerGone(Invalid):
-    """A message was taken, waited for its key, and the code that runs when its turn comes has no such handler."""
-
-    code = "DL3024"
-    http_status = 410
-    remedy = "call a handler that the service has now; nothing of this call was done"
 
 
 class ShardsFixed(Invalid):
@@ -660,130 +547,11 @@ class WrongShard(Invalid):
     remedy = "route as docs/formats/shards.md says, with the service's number of shards"
 
 
-class OutcomeDiffers(Invalid):
-    """A test came to another outcome because a process was killed in the middle of it."""
-
-    code = "DL3060"
-    remedy = (
-        "what the point interrupts is done twice, or not at all; `kill_everywhere(..., outcome=...)` says what counts"
-    )
-
-
 class ForkRefused(Invalid):
     """These services can't be forked together, or not at that place."""
 
     code = "DL3061"
     remedy = "docs/errors/DL3061.md says what can be forked"
-
-
-class CorruptFrame(DataCorrupt):
-    """A frame fails its checksum or chain and valid frames follow it."""
-
-    code = "DL4001"
-
-
-class CorruptCheckpoint(DataCorrupt):
-    """A checkpoint fails its checksum or is not on the chain; the older one is used."""
-
-    code = "DL4002"
-
-
-class LogTruncated(DataCorrupt):
-    """The log ends below an LSN that is known to be confirmed, or a required file is missing."""
-
-    code = "DL4003"
-
-
-class NewerFormat(DataCorrupt):
-    """Written by a newer version of Deathless."""
-
-    code = "DL4004"
-    remedy = "run the version that wrote it, or a newer one"
-
-
-class ForeignDirectory(DataCorrupt):
-    """The directory belongs to another service, incarnation, fence or lock store."""
-
-    code = "DL4005"
-    remedy = "point logStorage at this service's directory, or `deathless adopt` it"
-
-
-class StoreOlderThanLog(DataCorrupt):
-    """The lock store was restored from a backup: the log knows a later epoch."""
-
-    code = "DL4006"
-    remedy = "`deathless adopt` follows the highest opening frame of the log"
-
-
-class HalfCopy(DataCorrupt):
-    """A directory contains only a part of a service: one side knows the service, the other does not."""
-
-    code = "DL4007"
-
-
-class Diverged(DataCorrupt):
-    """Replay gave another digest than the one logged; message, handler and LSN are named (I6)."""
-
-    code = "DL4008"
-    remedy = "the handler is not deterministic: find the cause with `deathless check`"
-    lsn: int = 0  # of the first message that differs; 0: not known
-
-
-class UpgradeRequired(DataCorrupt):
-    """Code, interpreter, libraries or replicated limits differ from the log's fingerprint (I6)."""
-
-    code = "DL4009"
-    exit_code = 78
-    remedy = (
-        "go on with the code that wrote the log: `deathless up --kept-code`, in a cluster its image; or, once that was "
-        "stopped in order, upgrade to the new code: `deathless upgrade --offline`"
-    )
-
-
-class PeerBehind(DataCorrupt):
-    """A peer asks for messages that it had already confirmed: it lost data. The connection is retried."""
-
-    code = "DL4010"
-    remedy = "if the peer was restored from a backup, create it anew and adopt it"
-
-
-class CopiedDirectory(DataCorrupt):
-    """The directory is a copy of another one, with its names and addresses: nothing is contacted or started from it."""
-
-    code = "DL4011"
-    remedy = (
-        "`deathless adopt --as-new` makes it a service of its own; use `deathless adopt --moved` if the original is "
-        "gone, or this is its backup; in scripts use `deathless up --if-copied as-new|moved`"
-    )
-
-
-class HistoryDiffers(DataCorrupt):
-    """Two services do not agree on what one has sent to the other: one of them was copied or restored."""
-
-    code = "DL4012"
-    remedy = "find out which of the two was copied or restored; `deathless peers adopt` on both starts over"
-
-
-class ServiceRolledBack(DataCorrupt):
-    """The service expects a message that it has already answered: it lost what it had acknowledged."""
-
-    code = "DL4016"
-    remedy = "tell the service's operators that it was restored to an older state; find out by queries what is lost"
-
-
-class OtherDirectory(DataCorrupt):
-    """The two ends of a connection did not prove that they use the same directory: nothing is exchanged."""
-
-    code = "DL4017"
-    remedy = "run the command in the directory of the service; a copy of the directory is another service"
-
-
-class FormerCodeMissing(DataCorrupt):
-    """The code that wrote a log is not kept with it, or its interpreter is gone: it can't be started from there."""
-
-    code = "DL4018"
-    exit_code = 78
-    remedy = "start it from the sources, or the image, that wrote the log; `deathless fingerprint` shows what it is"
 
 
 class Closed(DeathlessError):
