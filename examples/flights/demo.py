@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -34,6 +33,7 @@ from typing import Any, Final
 import psycopg
 from examples.flights.answers import Answers, Flight, answers, differences
 from examples.flights.play import make_topic, play, read
+from examples.killing import end_all, finish, processes_of, wrong_lines
 from lab import flights as lab_flights
 from lab import kafka as lab_kafka
 from lab import postgresql as lab_postgresql
@@ -62,7 +62,6 @@ READY_S: Final = 300.0
 REST_S: Final = 900.0  # without a change, once the killing has ended
 TELL_S: Final = 10.0
 POLL_S: Final = 0.5
-SHOWN_MAX: Final = 20
 
 
 class Line:
@@ -111,14 +110,7 @@ class Line:
 
     def processes(self) -> dict[str, list[int]]:
         """What can be killed: pids by kind, of ours alone, which name our folder."""
-        found: dict[str, list[int]] = {BROKER: [0]}
-        ours = str(self.folder).encode()
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-                kind = KINDS.get(words[2].decode()) if len(words) > 3 and words[1] == b"-m" else None
-                if kind and any(ours in word for word in words):
-                    found.setdefault(kind, []).append(int(pid))
+        found = {BROKER: [0], **processes_of(KINDS, str(self.folder))}
         if backends := self.server.backends():
             found[POSTGRES] = backends
         return {kind: sorted(pids) for kind, pids in sorted(found.items())}
@@ -137,13 +129,7 @@ class Line:
             runner.kill()
             runner.wait()
         self._runners.clear()
-        while running := [
-            pid for kind, pids in self.processes().items() if kind not in (BROKER, POSTGRES) for pid in pids
-        ]:
-            for pid in running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_S / 10)
+        end_all(lambda: [pid for pids in processes_of(KINDS, str(self.folder)).values() for pid in pids])
 
     # ---- what has come through -------------------------------------------------------------------------------
 
@@ -300,10 +286,8 @@ def show(report: dict[str, Any]) -> str:
     lines = [
         f"{report['kills']} kills, {report['seconds']} s in all: {kinds}",
         f"{report['flights']:,} flights, {report['departures']:,} departures, {report['late']:,} of them late",
-        *report["wrong"][:SHOWN_MAX],
+        *wrong_lines(report["wrong"]),
     ]
-    if len(report["wrong"]) > SHOWN_MAX:
-        lines.append(f"and {len(report['wrong']) - SHOWN_MAX} more")
     lines.append("PASSED: every flight is everywhere once" if report["passed"] else "FAILED")
     return "\n".join(lines)
 
@@ -344,12 +328,7 @@ def main() -> int:
             return 130
         finally:
             line.close()
-    print(json.dumps(report) if given.json else show(report))
-    if report["passed"]:
-        shutil.rmtree(folder, ignore_errors=True)
-        return 0
-    print(f"logs: {folder}", file=sys.stderr)
-    return 1
+    return finish(report, show(report), folder, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,9 @@ from typing import Any, Final
 
 import msgspec
 import psycopg
+from examples.killing import end_all, finish, processes_of, wrong_lines
 from examples.shop.customers import Customers, History
-from examples.shop.verdict import SHOWN_MAX, Books, Entry, judge, take_inventory
+from examples.shop.verdict import Books, Entry, judge, take_inventory
 from lab.postgresql import Missing, Server
 
 from deathless.base.errors import OtherSupervisor
@@ -145,13 +146,7 @@ class Shop:
     def processes(self) -> dict[str, list[int]]:
         """What can be killed: pids by kind. Those of ours alone: each names our folder, or our collector."""
         found = {UP: [runner.pid for runner in self._runners.values() if runner.poll() is None]}
-        ours = (str(self.folder).encode(), self._collector.endpoint.encode())
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-                kind = KINDS.get(words[2].decode()) if len(words) > 3 and words[1] == b"-m" else None
-                if kind and any(each in word for word in words for each in ours):
-                    found.setdefault(kind, []).append(int(pid))
+        found |= processes_of(KINDS, str(self.folder), self._collector.endpoint)
         if backends := self.server.backends():
             found[POSTGRES] = backends
         return {kind: sorted(pids) for kind, pids in sorted(found.items()) if pids}
@@ -192,11 +187,7 @@ class Shop:
             runner.kill()
             runner.wait()
         self._runners.clear()
-        while running := [pid for kind, pids in self.processes().items() if kind != POSTGRES for pid in pids]:
-            for pid in running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_S / 10)
+        end_all(lambda: [pid for kind, pids in self.processes().items() if kind != POSTGRES for pid in pids])
         self._collector.close()
 
 
@@ -396,10 +387,8 @@ def show(report: dict[str, Any]) -> str:
         f"{report['orders']} orders: {outcomes}",
         f"half of them within {report['medianSeconds']} s, the longest {report['longestSeconds']} s",
         f"{report['sentAgain']} times an order was sent again over HTTP",
-        *report["wrong"][:SHOWN_MAX],
+        *wrong_lines(report["wrong"]),
     ]
-    if len(report["wrong"]) > SHOWN_MAX:
-        lines.append(f"and {len(report['wrong']) - SHOWN_MAX} more")
     passed = "PASSED: the ledger is exactly what the customers were told, stock and payments agree"
     lines.append(f"{passed if report['passed'] else 'FAILED'} (seed {report['seed']})")
     return "\n".join(lines)
@@ -409,7 +398,7 @@ def page(report: dict[str, Any], *, date: str, commit: str) -> str:
     """Give the page that `--record` writes."""
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in report["outcomes"].items())
     kinds = [f"| kills of: {kind} | {count:,} |" for kind, count in report["killsByKind"].items()]
-    wrong = [f"- {line}" for line in report["wrong"][:SHOWN_MAX]]
+    wrong = [f"- {line}" for line in wrong_lines(report["wrong"])]
     lines = [
         "# The last verdict of the chaos run",
         "",
@@ -466,12 +455,7 @@ def main() -> int:
             shop.close()
     if settings.record is not None:
         settings.record.write_text(page(report, date=dt.datetime.now(dt.UTC).date().isoformat(), commit=commit))
-    print(json.dumps(report) if settings.as_json else show(report))
-    if report["passed"]:
-        shutil.rmtree(folder, ignore_errors=True)
-        return 0
-    print(f"logs: {folder}", file=sys.stderr)
-    return 1
+    return finish(report, show(report), folder, as_json=settings.as_json)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ ALLOWED: Final = {
     "too-many": ("refused: ",),
 }
 """What may come of an order of each kind; articles may have run out for any."""
-SHOWN_MAX: Final = 20  # differences that are told
 R = TypeVar("R", bound=Hashable)
 
 

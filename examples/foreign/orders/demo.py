@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -33,7 +32,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from examples.foreign.orders.verdict import SHOWN_MAX, Entry, Placed, judge, read_entries
+from examples.foreign.orders.verdict import Entry, Placed, judge, read_entries
+from examples.killing import end_all, finish, processes_of, wrong_lines
 
 from deathless import Client, DeathlessError
 from deathless.shell.link.application_status import read_statuses
@@ -128,7 +128,7 @@ class Shop:
 
     async def processes(self) -> tuple[dict[str, list[int]], dict[str, int]]:
         """What can be killed, pids by kind, of ours alone; and the epoch of each service."""
-        found = self._ours()
+        found = processes_of(KINDS, str(self.folder))
         programs = [each.pid for each in read_statuses(str(self.logs / ORDERS)) if self._runs_here(each.pid)]
         epochs = {}
         for service in SERVICES:
@@ -139,17 +139,6 @@ class Shop:
                 found[PRIMARIES[service]] = [pid]
         found[PROGRAMS] = programs
         return {kind: sorted(pids) for kind, pids in sorted(found.items()) if pids}, epochs
-
-    def _ours(self) -> dict[str, list[int]]:
-        """Processes that name our folder, by kind."""
-        found: dict[str, list[int]] = {}
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-                kind = KINDS.get(words[2].decode()) if len(words) > 3 and words[1] == b"-m" else None
-                if kind and any(str(self.folder).encode() in word for word in words):
-                    found.setdefault(kind, []).append(int(pid))
-        return found
 
     def _runs_here(self, pid: int) -> bool:
         """Whether a process is there, in our folder."""
@@ -178,11 +167,10 @@ class Shop:
             runner.kill()
             runner.wait()
         self._runners.clear()
-        while running := [pid for folder in self.logs.glob("*/replicas/*") if (pid := running_supervisor(folder))]:
-            for pid in running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_S / 10)
+        end_all(self._supervisors)
+
+    def _supervisors(self) -> list[int]:
+        return [pid for folder in self.logs.glob("*/replicas/*") if (pid := running_supervisor(folder))]
 
 
 def _python_path() -> str:
@@ -377,10 +365,8 @@ def show(report: dict[str, Any]) -> str:
         f"{report['kills']} kills, {report['seconds']} s in all: {kinds}",
         f"taken over: {taken} times",
         f"{report['orders']:,} orders of a program in {report['program']}, {report['givenBack']:,} of them paid back",
-        *report["wrong"][:SHOWN_MAX],
+        *wrong_lines(report["wrong"]),
     ]
-    if len(report["wrong"]) > SHOWN_MAX:
-        lines.append(f"and {len(report['wrong']) - SHOWN_MAX} more")
     passed = "PASSED: both books hold each order once, exactly as the customers were told"
     lines.append(f"{passed if report['passed'] else 'FAILED'} (seed {report['seed']})")
     return "\n".join(lines)
@@ -415,12 +401,7 @@ def main() -> int:
         return 130
     finally:
         shop.close()
-    print(json.dumps(report) if given.json else show(report))
-    if report["passed"]:
-        shutil.rmtree(folder, ignore_errors=True)
-        return 0
-    print(f"logs: {folder}", file=sys.stderr)
-    return 1
+    return finish(report, show(report), folder, as_json=given.json)
 
 
 if __name__ == "__main__":

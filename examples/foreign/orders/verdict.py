@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-SHOWN_MAX: Final = 20  # differences that are told
 H = TypeVar("H", bound=Hashable)
 
 
