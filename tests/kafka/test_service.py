@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -27,8 +26,8 @@ def taken(replicas: ReplicaSet) -> dict[str, list[int]]:
     return asyncio.run(ask())
 
 
-def publish(broker: Broker, first: int, behind: int, chance: random.Random) -> None:
-    """Append numbered records; those of one key stand in one partition. Some transactions are aborted."""
+def publish(broker: Broker, first: int, behind: int) -> None:
+    """Append numbered records; those of one key stand in one partition. Before each ten stand ten that were aborted."""
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "flights", "log_level": 0})
     producer.init_transactions(WITHIN_S)
     for number in range(first, behind, 10):
@@ -38,20 +37,15 @@ def publish(broker: Broker, first: int, behind: int, chance: random.Random) -> N
                 key = KEYS[each % len(KEYS)]
                 row = json.dumps({"key": key, "number": each if kept else -1})
                 producer.produce("flights", key=key, value=row, partition=KEYS.index(key) % PARTITIONS)
-            if kept:
-                producer.commit_transaction(WITHIN_S)
-            elif chance.random() < 0.5:
-                producer.abort_transaction(WITHIN_S)
-            else:
-                producer.flush(WITHIN_S)
-                producer.abort_transaction(WITHIN_S)
+            producer.flush(WITHIN_S)  # unsent records and an abort at once make the producer fail (librdkafka issue 4849)
+            (producer.commit_transaction if kept else producer.abort_transaction)(WITHIN_S)
 
 
 def test_each_record_is_taken_in_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
     options = {"topic": "flights", "group": "lag"}
     with Broker() as broker:
         create(broker, "flights", partitions=PARTITIONS)
-        publish(broker, 0, 200, random.Random(1))
+        publish(broker, 0, 200)
         source = SourceConfig(
             name="flights",
             kind="kafka",
@@ -67,13 +61,13 @@ def test_each_record_is_taken_in_once_and_in_order_whatever_is_killed(tmp_path: 
             wait_count(50)
             replicas.kill_worker(replicas.primary())
             wait_count(200)
-            publish(broker, 200, 400, random.Random(2))
+            publish(broker, 200, 400)
             name = replicas.primary()
             replicas.kill_replica(name)
             replicas.start(name)
             wait_count(400)
             broker.kill()
             broker.start()
-            publish(broker, 400, 600, random.Random(3))
+            publish(broker, 400, 600)
             wait_count(600)
             assert taken(replicas) == {key: list(range(at, 600, len(KEYS))) for at, key in enumerate(KEYS)}
