@@ -300,6 +300,13 @@ def no_registry_is_named(tree: Tree) -> list[str]:
     return lines_with(tree, REGISTRY)
 
 
+def servers_end_by_one_function(tree: Tree) -> list[str]:
+    """`stop_listening` closes a server of asyncio: closed at once, it loses whom it has just accepted."""
+    found = re.compile(r"\b_?(?:\w+_)?server\.close\(\)")
+    ours = {path: text for path, text in tree.items() if path.startswith("runtime/")}
+    return lines_with(ours, found, leave_out=("runtime/deathless/shell/net/listening.py",))
+
+
 def no_file_is_large(tree: Tree) -> list[str]:
     """What is large is generated or fetched, not committed."""
     return [f"{path}: {len(text)} characters" for path, text in tree.items() if len(text) > FILE_BYTES_MAX]
@@ -557,6 +564,7 @@ RULES: dict[Rule, list[Tree]] = {
         {TEST: "import pytest\npytest.skip('later')\n"},
         {TEST: "import pytest\n@pytest.mark.xfail\ndef test_a_b_c(): ...\n"},
     ],
+    servers_end_by_one_function: [{CORE: "self._server.close()\n"}, {CORE: "client_server.close()\n"}],
     each_error_code_has_a_page: [
         {CORE: 'class Gone(Exception):\n    code = "DL1234"\n'},
         {"docs/errors/DL1234.md": "# DL1234 Gone\n"},

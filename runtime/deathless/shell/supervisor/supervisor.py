@@ -73,7 +73,7 @@ from deathless.shell.link.settings_file import SettingsFile
 from deathless.shell.link.standing import SERVING, Standing
 from deathless.shell.link.status_page import sweep
 from deathless.shell.net.connections import CLOSING_TURNS
-from deathless.shell.net.listening import announced, listen
+from deathless.shell.net.listening import announced, listen, stop_listening
 from deathless.shell.net.tls import server_context
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
@@ -186,7 +186,7 @@ class Supervisor:
         try:
             await self._loop()
         finally:
-            server.close()
+            await stop_listening(server)
             self._end()
             for _ in range(CLOSING_TURNS):
                 await asyncio.sleep(0)

@@ -81,7 +81,7 @@ from deathless.shell.link.status_page import (
 from deathless.shell.lock_stores.opening import open_lock
 from deathless.shell.net.callers import Callers
 from deathless.shell.net.connections import CLOSING_TURNS
-from deathless.shell.net.listening import announced
+from deathless.shell.net.listening import announced, stop_listening
 from deathless.shell.net.tls import certified, refresh
 from deathless.shell.process import event_loop
 from deathless.shell.process.forked import die_with_parent
@@ -304,8 +304,8 @@ class Worker:
             self._line.release()  # its supervisor knew a primary, say, while we looked at the lock
             await self._done.wait()
             await self._let_go()
-            client_server.close()
-            follower_server.close()
+            await stop_listening(client_server)
+            await stop_listening(follower_server)
             await self.flush()
         return self.exit_code
 
