@@ -37,7 +37,7 @@ def publish(broker: Broker, first: int, behind: int) -> None:
                 key = KEYS[each % len(KEYS)]
                 row = json.dumps({"key": key, "number": each if kept else -1})
                 producer.produce("flights", key=key, value=row, partition=KEYS.index(key) % PARTITIONS)
-            producer.flush(WITHIN_S)  # unsent records and an abort at once make the producer fail (librdkafka issue 4849)
+            producer.flush(WITHIN_S)  # an abort with unsent records may end the producer (librdkafka issue 4849)
             (producer.commit_transaction if kept else producer.abort_transaction)(WITHIN_S)
 
 

@@ -1,6 +1,6 @@
 """The files of an application's checkpoints, as one process of it needs them: found, loaded, written, and rows held.
 
-    newest, pieces    the newest whole one, to go on from, and its bytes
+    newest, pieces    the newest whole one that is of what the service has got, to go on from, and its bytes
     look              whether another replica has written one since
     add, run          write one that the application gives: in threads, one piece after the other
 
@@ -23,6 +23,10 @@ from deathless.foreign.feed import Feed
 
 _LOG: Final = logging.getLogger("deathless.application")
 UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
+
+
+class TooEarly(Exception):
+    """The service has not said yet where its rows begin in this incarnation."""
 
 
 class Checkpointing:
@@ -48,13 +52,19 @@ class Checkpointing:
         self._newest = -1  # position of the newest one that was seen
         self._holds = False  # rows that no checkpoint has are kept
 
-    async def newest(self) -> Found | None:
-        """Give the newest checkpoint that is whole; None: there is none at all.
+    async def newest(self, *, is_first: bool = False) -> Found | None:
+        """Give the newest checkpoint that is whole and of this service; None: there is none at all.
 
-        Raises: ApplicationStateMissing: none of those there are is whole; OSError.
+        Args:
+            is_first: the log has nothing of the application.
+
+        Raises:
+            TooEarly: it is not known yet which ones are of this service.
+            ApplicationStateMissing: none of those there are is.
+            OSError.
         """
         positions = await asyncio.to_thread(self._folder.positions)
-        return await asyncio.to_thread(self._choose, positions) if positions else None
+        return await asyncio.to_thread(self._choose, positions, is_first) if positions else None
 
     async def look(self) -> bool:
         """See to rows that are to be kept, and say whether there is a newer checkpoint than was seen.
@@ -128,17 +138,30 @@ class Checkpointing:
         stay = self._folder.forget()
         self._holds = bool(stay) and self._feed.hold(stay[-1] + 1)
 
-    def _choose(self, positions: list[int]) -> Found:
-        damaged: list[str] = []
+    def _choose(self, positions: list[int], is_first: bool) -> Found:
+        passed: list[str] = []
         for position in positions:
             try:
-                return self._folder.look(position)
+                found = self._folder.look(position)
             except CheckpointDamaged as error:
                 _LOG.error("a checkpoint is damaged", extra={"why": str(error)})
-                damaged.append(str(error))
+                passed.append(str(error))
+                continue
             except FileNotFoundError:
                 continue  # another replica has a newer one, and has removed it
-        raise ApplicationStateMissing(f"no checkpoint of the application is whole: {'; '.join(damaged) or 'none'}")
+            head = found.head
+            admitted = self._feed.admits(head.incarnation, head.position)
+            if admitted is None and not is_first:
+                raise TooEarly
+            if admitted or (is_first and not position):
+                return found
+            if self._feed.was(head.incarnation):  # its position may come again, with another state
+                self._folder.set_aside(position)
+            passed.append(
+                f"the checkpoint at position {head.position} is of service {head.service_id}, incarnation "
+                f"{head.incarnation}, and of what this service never got"
+            )
+        raise ApplicationStateMissing(f"no checkpoint of the application can be used: {'; '.join(passed) or 'none'}")
 
 
 def _next(pieces: Iterator[bytes]) -> bytes:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from deathless.base.foreign.binding import CHECKPOINT_PREFIX, FOLDER
 from deathless.codec.untrusted import MsgpackReader
 from deathless.protocols.ambrosia.lanes import Expectation, Kept, LaneState
 from deathless.protocols.ambrosia.messages import Kind, MessageType, Oversized, Rpc
@@ -33,10 +34,10 @@ from deathless.protocols.ambrosia.messages import Kind, MessageType, Oversized, 
 if TYPE_CHECKING:
     from deathless.engine.ports import FileSystem, Handle
 
-FOLDER: Final = "application"
 MAGIC: Final = b"DLAPPCP1"
-PREFIX: Final = "checkpoint-"
+PREFIX: Final = CHECKPOINT_PREFIX
 PARTIAL: Final = "partial-"
+SET_ASIDE: Final = "set-aside-"
 KEPT: Final = 2  # newest ones that stay
 PIECE_BYTES: Final = 1 << 20
 HEAD_BYTES_MAX: Final = 64 << 20
@@ -214,6 +215,12 @@ class Checkpoints:
             with contextlib.suppress(FileNotFoundError):
                 self._files.unlink(_name(position))
         return found[:KEPT]
+
+    def set_aside(self, position: int) -> None:
+        """Give one another name, under which nobody looks for it. Raises: OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rename(_name(position), f"{FOLDER}/{SET_ASIDE}{position:020d}")
+            self._files.sync_folder(FOLDER)
 
     def _drop_partial(self) -> None:
         """Remove what an earlier writing of ours left."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from deathless.base.errors import ProgramClaimed
-from deathless.foreign.checkpoints import FOLDER
+from deathless.base.foreign.binding import FOLDER
 
 NAME: Final = "claim.lock"
 LOCKLESS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})

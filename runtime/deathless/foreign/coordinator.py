@@ -127,9 +127,11 @@ class Coordinator:
         self.differences: list[Difference] = []  # that were found, the fatal ones included
         self.refused = 0  # outputs that were too long, or for too many targets
         self.refusal = ""  # why the last of them was
+        self.outside_held = False  # it is not told to lead, since it may then reach the outside
         self.plan = CheckpointPlan(every)
         self._machine = machine
         self._owned = owned
+        self._asked = False  # for a row
         self._streams = Streams(nonces)
         self._rows = Rows()
         self._unlogged = Unlogged()
@@ -182,14 +184,9 @@ class Coordinator:
         return [*_sent(self._streams.open_control()), *self._advance(now)]
 
     def found(self, head: Head, now: float) -> list[Action]:
-        """A checkpoint is there: go on from it. Raises: ApplicationStateMissing: it is of another service."""
+        """A checkpoint of this service is there: go on from it."""
         assert not self._loaded
         assert self._machine.state is State.WAITING
-        if (head.service_id, head.incarnation) != self._owned:
-            raise ApplicationStateMissing(
-                f"the checkpoint at position {head.position} is of service {head.service_id}, incarnation "
-                f"{head.incarnation}; this is {self._owned.service_id}, incarnation {self._owned.incarnation}"
-            )
         self._loaded, self._rows.delivered = True, head.position
         self._initial = head.initial if head.position == 0 else None
         self._impulses += [each for at, skip in self._skips.items() if at > head.position for each in answers(skip)]
@@ -210,6 +207,21 @@ class Coordinator:
             raise ApplicationStateMissing("the log has the application's first message, and no checkpoint is there")
         self._loaded = True
         return [Tell(on.Begin())]
+
+    @property
+    def may_be_first(self) -> bool:
+        """Whether we lead, and the log does not have the application's first message."""
+        control = self._streams.control
+        return control is not None and control.welcome is not None and control.welcome.last_id < 0
+
+    def ask_for_row(self, now: float) -> list[Action]:
+        """Nothing was published in this incarnation, so where its rows begin is not known: ask for one, once."""
+        control = self._streams.control
+        if self._asked or control is None or control.next_id <= 0:
+            return []
+        self._asked = True
+        control.offer(control.next_id, Emitted(What.ITEMS, encode_items([], with_destination=True)))
+        return self._advance(now)
 
     def rows(self, rows: Iterable[tuple[int, Given]], now: float) -> list[Action]:
         """Rows of the topic, in the order of their positions, from `next_row` on."""
@@ -366,7 +378,7 @@ class Coordinator:
         # Without its first message, which is not logged yet, it has run nothing.
         caught_up = 0 < self._rows.delivered >= (self._lead_from or 0) - 1
         free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not self._told_to_lead
-        if control is None or control.welcome is None or not caught_up or not free:
+        if control is None or control.welcome is None or not caught_up or not free or self.outside_held:
             return []
         self._told_to_lead = True
         return [Tell(on.Lead())]

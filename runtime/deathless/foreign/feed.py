@@ -1,16 +1,27 @@
 """The rows that an application gets, read from the files of the topic `inputs`.
 
+A service that was restored, copied or forked goes on in another incarnation, whose rows stand in a folder of their
+own and begin where the service did not know yet that they were published:
+
+    former incarnation   1 ......... 40 | 41 .. 50 | 51 .. 57    the log was cut behind row 50
+    own incarnation                     | 41 .. 50 | 51 ....... 63
+
+So a position below the beginning is read from the former incarnation. A checkpoint of that one is this service's as
+well where all rows up to it are the same: what a program is depends on these alone. Whether they are is known once a
+row was published that the service made in its own incarnation: the coordinator has it make one that holds nothing.
+
 Guarantees: rows come by ascending positions, none left out; nothing is read where nothing was published yet. Does not:
 decide when to read. Imports topics and this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from deathless.foreign.rows import INPUTS, Given
+from deathless.foreign.rows import INPUTS, Given, What, encode_items
 from deathless.foreign.skips import Skip, without
+from deathless.topics.keeping import BEGINS
 from deathless.topics.reader import TopicReader
 from deathless.topics.source import TopicSource, topic_directory
 
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 2048  # read at once, at least a block
 HOLD: Final = "application"
+NOTHING: Final = encode_items([])
 _COLUMNS: Final = ("_position", *Given.__struct_fields__)
 
 
@@ -31,6 +43,7 @@ class Feed:
         incarnation: likewise.
         files: the topic's file system; None: the machine's.
         skips: what an operator has the application not get, by position.
+        former: incarnations that the service was in before, the last one at the end.
     """
 
     def __init__(
@@ -40,11 +53,21 @@ class Feed:
         incarnation: int,
         files: FileSystem | None = None,
         skips: Mapping[int, Skip] | None = None,
+        former: Sequence[int] = (),
     ) -> None:
+        self._directory = topic_directory(directory, INPUTS)
+        self._files = files
         self._source = TopicSource(service_id, incarnation)
-        self._reader = TopicReader(topic_directory(directory, INPUTS), self._source, files=files)
+        self._reader = self._reader_of(self._source)
+        self._former = former
+        self._begun = False  # a row of this incarnation's own is there
         self._skips = skips or {}
         self._there = False  # something was published
+
+    @property
+    def source(self) -> TopicSource:
+        """The service, and the incarnation that it is in."""
+        return self._source
 
     def reach(self) -> int:
         """Give the position behind the last row; 0: nothing was published. Raises: OSError."""
@@ -57,16 +80,8 @@ class Feed:
         """
         if not self._published():
             return []
-        bounds = self._reader.bounds()
-        found: list[tuple[int, Given]] = []
-        if bounds.next <= first:
-            return found
-        for batch in self._reader.read(first, bounds.next, _COLUMNS):
-            columns = [column.to_pylist() for column in batch.columns]
-            found += [(row[0], self._given(row[0], Given(*row[1:]))) for row in zip(*columns, strict=True)]
-            if len(found) >= ROWS_MAX:
-                break
-        return found
+        reader, end = self._where(first)
+        return [(position, self._given(position, row)) for position, row in _rows(reader, first, end)]
 
     def _given(self, position: int, row: Given) -> Given:
         skip = self._skips.get(position)
@@ -76,9 +91,98 @@ class Feed:
         """Keep the rows from a position on; False: there are none yet. Raises: TopicRowsDropped, OSError."""
         if not self._published():
             return False
-        self._reader.hold(HOLD, position, owner="application")
+        self._reader.hold(HOLD, max(position, _begins(self._reader)), owner="application")
         return True
+
+    def was(self, incarnation: int) -> bool:
+        """Say whether the service was in this incarnation before."""
+        return incarnation in self._former
+
+    def admits(self, incarnation: int, position: int) -> bool | None:
+        """Say whether a checkpoint is of what this service has got; None: that is not known yet.
+
+        Args:
+            incarnation: in which it was taken.
+            position: of the last row that is in it.
+
+        Raises: TopicRowsDropped, TopicGap, OSError.
+        """
+        if incarnation == self._source.incarnation:
+            return True
+        if not self.was(incarnation):
+            return False
+        # A first row is written behind the floor that says where the rows begin; the folder is there before that.
+        if not self._published() or not self._reader.extent().files:
+            return None
+        there = {each.incarnation: each for each in self._reader.sources()}
+        behind = [each for each in self._former[self._former.index(incarnation) + 1 :] if each in there]
+        floors = [reader.floor() for reader in (self._reader, *(self._reader_of(there[each]) for each in behind))]
+        if any(each.reason != BEGINS and each.position > 1 for each in floors):
+            return False  # where one begins is hidden, and there was a checkpoint of it by then
+        start = min(each.position for each in floors)
+        if position < start:
+            return True
+        if not self._has_begun():
+            return None
+        return incarnation in there and self._is_same(self._reader_of(there[incarnation]), start, position)
+
+    def _has_begun(self) -> bool:
+        """Whether a row was published that the service made in this incarnation, see `Coordinator.ask_for_row`."""
+        first, end = self._reader.floor().position, self._reader.bounds().next
+        while not self._begun and first < end:
+            rows = list(_rows(self._reader, first, end))
+            if not rows:
+                break
+            self._begun = any(row.what == What.ITEMS and row.items == NOTHING and not row.upto for _, row in rows)
+            first = rows[-1][0] + 1
+        return self._begun
+
+    def _is_same(self, former: TopicReader, start: int, position: int) -> bool:
+        """Whether rows of a former incarnation are those of this one."""
+        at = start
+        while at <= position:
+            reader, end = self._where(at)
+            end = min(end, former.bounds().next, position + 1)
+            ours, theirs = list(_rows(reader, at, end)), list(_rows(former, at, end))
+            if not ours or ours != theirs:
+                return False
+            at = ours[-1][0] + 1
+        return True
+
+    def _where(self, first: int) -> tuple[TopicReader, int]:
+        """Give who has the row at a position, and the position behind the last one that it has of ours."""
+        reader, end = self._reader, self._reader.bounds().next
+        if self._former and first < _begins(reader):
+            there = {each.incarnation: each for each in reader.sources()}
+            for incarnation in reversed([each for each in self._former if each in there]):
+                reader, end = self._reader_of(there[incarnation]), _begins(reader)
+                if first >= _begins(reader):
+                    break
+        return reader, end
+
+    def _reader_of(self, source: TopicSource) -> TopicReader:
+        return TopicReader(self._directory, source, files=self._files)
 
     def _published(self) -> bool:
         self._there = self._there or self._source in self._reader.sources()
         return self._there
+
+
+def _rows(reader: TopicReader, first: int, end: int) -> Iterator[tuple[int, Given]]:
+    """Give rows up to a position, and at most about ROWS_MAX of them. Raises: TopicRowsDropped, TopicGap, OSError."""
+    count = 0
+    if end <= first:
+        return
+    for batch in reader.read(first, end, _COLUMNS):
+        columns = [column.to_pylist() for column in batch.columns]
+        for position, *row in zip(*columns, strict=True):
+            yield position, Given(*row)
+        count += batch.num_rows
+        if count >= ROWS_MAX:
+            return
+
+
+def _begins(reader: TopicReader) -> int:
+    """Give the position with which the rows of an incarnation begin; 1: as far as is known with the first of all."""
+    floor = reader.floor()
+    return floor.position if floor.reason == BEGINS else 1

@@ -36,7 +36,7 @@ from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, 
 from deathless.base.foreign.binding import message_bytes
 from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
-from deathless.foreign.checkpointing import Checkpointing
+from deathless.foreign.checkpointing import Checkpointing, TooEarly
 from deathless.foreign.checkpoints import Checkpoints, Found
 from deathless.foreign.claim import claim
 from deathless.foreign.coordinator import (
@@ -60,10 +60,11 @@ from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.states import State
+from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, Death
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses, write_status
-from deathless.shell.link.side_process import keep_beside, led_epoch, run_beside
+from deathless.shell.link.side_process import keep_beside, primary_epoch, run_beside
 from deathless.shell.link.standing import Standing
 from deathless.shell.net.admin_call import access_of, ask
 from deathless.shell.process.output import never_wait
@@ -126,7 +127,7 @@ class Run:
         )
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
         files = RealFileSystem(Path(config.directory))
-        skips = Skips(files).read()
+        skips = Skips(files).read(owned.incarnation)
         self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips)
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
@@ -135,7 +136,8 @@ class Run:
         self._in_order = InOrder(self._act)
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
-        self._feed = Feed(config.directory, owned.service_id, owned.incarnation, skips=skips)
+        former = read_adoption(config.directory).former
+        self._feed = Feed(config.directory, owned.service_id, owned.incarnation, skips=skips, former=former)
         self._found: Found | None = None  # the checkpoint that it goes on from
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: ShardLink | None = None
@@ -215,7 +217,8 @@ class Run:
 
     def _follow(self, standing: Standing) -> bool:
         """Follow the replica's role; False: it led and does not, so this process ends."""
-        epoch = led_epoch(standing)
+        epoch = primary_epoch(standing)
+        self.coordinator.outside_held = standing.outside_held
         self.coordinator.plan.checkpointer = standing.role == "checkpointer"
         if self.epoch and epoch != self.epoch:
             return False
@@ -301,15 +304,22 @@ class Run:
     async def _find_checkpoint(self) -> None:
         """Look for a checkpoint until one is there, or it is known that this is the first start; then for others'."""
         while True:
-            if self.machine.state is State.WAITING and self._found is None:
-                self._found = await self._checkpointing.newest()
-                if self._found is not None:
-                    self._do(self.coordinator.found(self._found.head, time.monotonic()))
-                else:
-                    self._do(self.coordinator.nothing_found())
-            if await self._checkpointing.look():
-                self.coordinator.plan.taken()
+            try:
+                await self._look_for_checkpoint()
+            except TooEarly:
+                self._do(self.coordinator.ask_for_row(time.monotonic()))
             await asyncio.sleep(LOOK_S)
+
+    async def _look_for_checkpoint(self) -> None:
+        """Look once. Raises: TooEarly."""
+        if self.machine.state is State.WAITING and self._found is None:
+            self._found = await self._checkpointing.newest(is_first=self.coordinator.may_be_first)
+            if self._found is not None:
+                self._do(self.coordinator.found(self._found.head, time.monotonic()))
+            else:
+                self._do(self.coordinator.nothing_found())
+        if await self._checkpointing.look():
+            self.coordinator.plan.taken()
 
     async def _read_rows(self) -> None:
         """Bring rows of the topic as they come."""
@@ -384,7 +394,7 @@ class ApplicationProcess:
     async def _hand_over(self) -> None:
         """Have a replica lead whose program is there, if ours leads and its program ended."""
         last = self._standings()
-        heir = self._heirs.choose(time.monotonic()) if led_epoch(last) and not self._starts.keeps_failing else ""
+        heir = self._heirs.choose(time.monotonic()) if primary_epoch(last) and not self._starts.keeps_failing else ""
         if not heir:
             return
         _LOG.warning("the primary hands over, since its application ended", extra={"to": heir})
@@ -392,7 +402,7 @@ class ApplicationProcess:
             access = access_of(self._config)
             await ask(last.client, "switchover", access, {"target": heir}, answer_s=HAND_OVER_S)
             async with asyncio.timeout(HAND_OVER_S):
-                while led_epoch(self._standings()):
+                while primary_epoch(self._standings()):
                     self._standings.changed.clear()
                     await self._standings.changed.wait()
         except (DeathlessError, TimeoutError) as error:  # it begins again here, as it would without others

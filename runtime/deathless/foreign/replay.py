@@ -30,6 +30,7 @@ from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.states import State
+from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, ApplicationSettings, Death
 from deathless.shell.foreign.check.comparing import show
@@ -140,9 +141,12 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
 
 
 def feed_of(directory: str, found: Found) -> Feed:
-    """Give the rows that a checkpoint's positions are of. Raises: CorruptFrame, OSError."""
-    skips = Skips(RealFileSystem(Path(directory))).read()
-    return Feed(directory, found.head.service_id, found.head.incarnation, skips=skips)
+    """Give the rows that a checkpoint's positions are of. Raises: CorruptFrame, HalfCopy, OSError."""
+    service_id, incarnation, adoption = found.head.service_id, found.head.incarnation, read_adoption(directory)
+    if incarnation in adoption.former:
+        service_id, incarnation = adoption.service_id.hex() or service_id, adoption.incarnation
+    skips = Skips(RealFileSystem(Path(directory))).read(incarnation)
+    return Feed(directory, service_id, incarnation, skips=skips, former=adoption.former)
 
 
 def last_row(feed: Feed, found: Found) -> int:

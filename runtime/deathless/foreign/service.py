@@ -132,7 +132,8 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
         _begin(held, ctx, row.items)
         return
     to_itself: list[Rpc] = []
-    for item in decode_items(row.items):
+    items = decode_items(row.items)
+    for item in items:
         target = row.target if row.upto else item.destination
         if isinstance(item, Oversized):
             to_itself += _refuse(held, ctx, target, item)
@@ -142,7 +143,7 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
             _answer(held, ctx, target, item)
         else:
             _relay(held, ctx, target, item)
-    if to_itself or row.upto:
+    if to_itself or row.upto or not items:  # one without items asks for a row
         ctx.emit(inputs, Given(What.ITEMS, encode_items(to_itself), row.target, row.upto, row.chain, row.shape))
 
 

@@ -78,10 +78,11 @@ async def examine(order: SkipOrder, tell: Callable[[str], None]) -> Killer:
             f"the program ran the row at position {position}: a checkpoint of it stands at {stands}",
             remedy="what it got before a checkpoint can't be taken back",
         )
-    rows = dict(await asyncio.to_thread(feed_of(order.directory, newest).read, position))
+    feed = feed_of(order.directory, newest)
+    rows = dict(await asyncio.to_thread(feed.read, position))
     if position not in rows:
         raise InvalidArgument(f"there is no row at position {position}", remedy="see `deathless ambrosia status`")
-    skip = skip_of(position, rows[position], order.item)
+    skip = skip_of(position, rows[position], order.item, feed.source.incarnation)
     await _nobody_is_past(order)
     await _ends_by(order, stands, tell)
     return Killer(decode_given(rows[position].items), skip)

@@ -6,6 +6,10 @@ A skip is a part of what the program gets, as the topic is: every process of it,
 is skipped. So it is made only while no process lives that got past the row, and no checkpoint stands behind it
 (`deathless ambrosia skip` looks). A process reads what is skipped when it starts.
 
+A service that was restored, copied or forked gets other rows at the same positions, so a skip is of one incarnation.
+What was skipped in another one is not skipped: the program ends by that message again, which does less harm than to
+leave out one that nobody looked at.
+
 A caller that waits for a skipped call is answered with an error by whichever program leads; one that hears it twice
 changes nothing.
 
@@ -15,6 +19,7 @@ the engine's port, codec, protocols and this package.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -22,9 +27,9 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import CorruptFrame, InvalidArgument
+from deathless.base.foreign.binding import FOLDER
 from deathless.codec.untrusted import read_json
 from deathless.engine.ports import FileSystem
-from deathless.foreign.checkpoints import FOLDER
 from deathless.foreign.rows import CALLERS, Given, What, decode_given, encode_items
 from deathless.protocols.ambrosia.messages import Kind, Rpc, make_return
 
@@ -41,10 +46,12 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
         position: of the row.
         items: the places of its messages, from 0 on, that are skipped; empty: all.
         waiting: numbers of the callers' calls among them that want an answer.
+        incarnation: of the service whose row it is; 0: of the one that reads it.
         at_us: when this was decided, microseconds of the wall clock.
     """
 
     position: int
+    incarnation: int = 0
     items: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
     at_us: int = 0
@@ -60,14 +67,14 @@ class Skips:
     def __init__(self, files: FileSystem) -> None:
         self._files = files
 
-    def read(self) -> dict[int, Skip]:
-        """Give all, by position. Raises: CorruptFrame, OSError."""
+    def read(self, incarnation: int | None = None) -> dict[int, Skip]:
+        """Give those of one incarnation of the service, or all, by position. Raises: CorruptFrame, OSError."""
         try:
             names = self._files.listing(FOLDER)
         except FileNotFoundError:
             return {}
         found = (self._read(f"{FOLDER}/{name}") for name in sorted(names) if f"{FOLDER}/{name}".startswith(PREFIX))
-        return {each.position: each for each in found}
+        return {each.position: each for each in found if incarnation is None or each.incarnation in (0, incarnation)}
 
     def add(self, skip: Skip) -> None:
         """Have this skipped. Raises: InvalidArgument: something of the row is skipped already; OSError."""
@@ -80,13 +87,16 @@ class Skips:
             files.sync(handle)
             files.link(PARTIAL, _name(skip.position))
         except FileExistsError:
-            raise InvalidArgument(
-                f"of the row at position {skip.position} something is skipped already",
-                remedy="`deathless ambrosia skip` without a position lists what is skipped",
-            ) from None
+            if self._read(_name(skip.position)).incarnation in (0, skip.incarnation):
+                raise InvalidArgument(
+                    f"of the row at position {skip.position} something is skipped already",
+                    remedy="`deathless ambrosia skip` without a position lists what is skipped",
+                ) from None
+            files.rename(PARTIAL, _name(skip.position))
         finally:
             files.close(handle)
-            files.unlink(PARTIAL)
+            with contextlib.suppress(FileNotFoundError):
+                files.unlink(PARTIAL)
         files.sync_folder(FOLDER)
 
     def _read(self, name: str) -> Skip:
@@ -105,12 +115,13 @@ def _name(position: int) -> str:
     return f"{PREFIX}{position:020}"
 
 
-def skip_of(position: int, row: Given, item: int | None, at_us: int | None = None) -> Skip:
+def skip_of(position: int, row: Given, item: int | None, incarnation: int, at_us: int | None = None) -> Skip:
     """Give what to skip of a row.
 
     Args:
         position: of the row.
         row: that one.
+        incarnation: of the service.
         item: the place of one message in it, from 0 on; None: all.
         at_us: when it is decided, microseconds of the wall clock; None: now.
 
@@ -128,7 +139,8 @@ def skip_of(position: int, row: Given, item: int | None, at_us: int | None = Non
     skipped = items if item is None else items[item : item + 1]
     waiting = tuple(each.sequence for each in skipped if each.kind is Kind.ASYNC and each.name == CALLERS)
     decided = time.time_ns() // 1000 if at_us is None else at_us
-    return Skip(position=position, items=() if item is None else (item,), waiting=waiting, at_us=decided)
+    one = () if item is None else (item,)
+    return Skip(position=position, incarnation=incarnation, items=one, waiting=waiting, at_us=decided)
 
 
 def without(row: Given, skip: Skip) -> Given:

@@ -22,9 +22,10 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import ProgramNotRepeated
+from deathless.base.errors import InvalidArgument, ProgramNotRepeated
 from deathless.foreign.checkpoints import Checkpoints, Found, Head, Writing, encode_lanes
 from deathless.foreign.claim import claim
+from deathless.foreign.feed import Feed
 from deathless.foreign.replay import Run, feed_of, find, last_row
 from deathless.protocols.ambrosia import events as on
 from deathless.shell.disk.filesystem import RealFileSystem
@@ -77,6 +78,7 @@ async def upgrade(order: UpgradeOrder, tell: Callable[[str], None]) -> UpgradeRe
 
     Raises:
         ProgramClaimed: a replica runs.
+        InvalidArgument: the service was restored or copied, and did not run since.
         ProgramNotRepeated: the former program, as it is named, is not the one that ran.
         ApplicationStateMissing: there is no whole checkpoint.
         DeathlessError: a program can't be started, ended, stood still or broke the protocol.
@@ -86,10 +88,12 @@ async def upgrade(order: UpgradeOrder, tell: Callable[[str], None]) -> UpgradeRe
     await asyncio.to_thread(find, folder)  # without one there is nothing to claim
     with claim(order.directory, alone=True):
         newest = await asyncio.to_thread(find, folder)
+        await asyncio.to_thread(_check_service, order.directory, newest)
         found, rows = await _to_the_end(order, folder, newest, tell)
         tell("the next program begins")
-        run = Run(order.next, found.head, _keep(folder, found.head))
-        await run.over(folder.blob(found), feed_of(order.directory, found), found.head.position, tell, upgraded=True)
+        feed = feed_of(order.directory, found)
+        run = Run(order.next, found.head, _keep(folder, found.head, feed))
+        await run.over(folder.blob(found), feed, found.head.position, tell, upgraded=True)
         assert run.written is not None
         report = UpgradeReport(
             position=found.head.position,
@@ -113,7 +117,7 @@ async def _to_the_end(
     last = await asyncio.to_thread(last_row, feed, newest)
     if last == newest.head.position:
         return newest, 0
-    run = Run(order.former, newest.head, _keep(folder, newest.head))
+    run = Run(order.former, newest.head, _keep(folder, newest.head, feed))
     await run.over(folder.blob(newest), feed, last, tell, upgraded=False)
     parting = run.rerun.parting
     if parting is not None:
@@ -127,14 +131,25 @@ async def _to_the_end(
     return await asyncio.to_thread(find, folder), run.rerun.counted.rows
 
 
-def _keep(folder: Checkpoints, head: Head) -> Callable[[on.CheckpointBegan], Writing]:
-    """Give what begins the file of a checkpoint of the same service."""
+def _check_service(directory: str, newest: Found) -> None:
+    """See that the rows behind the newest checkpoint are known. Raises: InvalidArgument, OSError."""
+    head = newest.head
+    if not feed_of(directory, newest).admits(head.incarnation, head.position):
+        raise InvalidArgument(
+            f"the checkpoint at position {head.position} is of before the service was restored or copied, and the "
+            "service has not run since",
+            remedy="start it once with the former program, and stop it again",
+        )
+
+
+def _keep(folder: Checkpoints, head: Head, feed: Feed) -> Callable[[on.CheckpointBegan], Writing]:
+    """Give what begins the file of a checkpoint of the service."""
 
     def begin(began: on.CheckpointBegan) -> Writing:
         return folder.begin(
             Head(
-                service_id=head.service_id,
-                incarnation=head.incarnation,
+                service_id=feed.source.service_id,
+                incarnation=feed.source.incarnation,
                 position=began.lsn,
                 records=began.records,
                 length=began.length,

@@ -27,6 +27,10 @@ from deathless.base.topics.settings import ByteQuantity, Topic, quantity_bytes
 SERVICE_MODULE: Final = "deathless.foreign.service:application"
 INPUTS: Final = Topic(name="inputs", keep_bytes="64Mi")
 """What the application gets. Rows that a checkpoint of it does not hold yet are kept beyond that."""
+FOLDER: Final = "application"
+"""In the shard's directory: the program's checkpoints, and what else is kept for it."""
+CHECKPOINT_PREFIX: Final = "checkpoint-"
+"""What the name of a checkpoint begins with; the position follows."""
 SOURCE: Final = "application"
 """Under this name the log knows what the application sends."""
 LIMITS: Final = {"message_bytes_max": 2 << 20, "item_bytes_max": 2 << 20}

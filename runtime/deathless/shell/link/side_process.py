@@ -45,8 +45,12 @@ class SideProcess(Protocol):
 
 def led_epoch(standing: Standing | None) -> int:
     """Give the epoch in which the replica leads and may reach the outside; 0: it does not, or has not said."""
-    leads = standing is not None and standing.role == PRIMARY and not standing.outside_held and standing.service_id
-    return standing.epoch if standing is not None and leads else 0
+    return 0 if standing is None or standing.outside_held else primary_epoch(standing)
+
+
+def primary_epoch(standing: Standing) -> int:
+    """Give the epoch in which the replica leads; 0: it does not, or has not said."""
+    return standing.epoch if standing.role == PRIMARY and standing.service_id else 0
 
 
 async def keep_beside(process: SideProcess, pair: socket.socket, begun: Callable[[], object]) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, InvalidArgument, InvocationUnknown, NotPrimary
+from deathless.base.foreign.binding import INPUTS
 from deathless.base.limits import Limits
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import (
@@ -119,7 +120,9 @@ class Messaging:
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
         adoption = read_adoption(config.directory)
-        self.outward = Outward(self, config.service, held=adoption.hold_outside, inside=adoption.forked_with)
+        own = () if config.binding is None else (INPUTS.name,)  # its program's rows do not leave the service
+        inside = (*adoption.forked_with, *own)
+        self.outward = Outward(self, config.service, held=adoption.hold_outside, inside=inside)
 
     @property
     def _engine(self) -> ReplicaEngine:

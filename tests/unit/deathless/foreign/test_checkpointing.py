@@ -5,10 +5,11 @@ import errno
 from pathlib import Path
 
 import pytest
+from tests.unit.deathless.foreign.test_feed import publish
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
 from deathless.engine.ports import Handle
-from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing
+from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing, TooEarly
 from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
@@ -32,17 +33,26 @@ class Full(RealFileSystem):
 class Lab:
     """One process's files, and what it was told."""
 
-    def __init__(self, path: Path, writer: str = "r0", files: RealFileSystem | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        writer: str = "r0",
+        files: RealFileSystem | None = None,
+        incarnation: int = 7,
+        former: tuple[int, ...] = (),
+    ) -> None:
+        self.incarnation = incarnation
         self.kept: list[int] = []
         self.awaited = -1
         self.held: list[bool] = []
         folder = Checkpoints(files or RealFileSystem(path), writer)
-        self.checkpointing = Checkpointing(folder, Feed(str(path), SERVICE_ID, 7), self.held.append, self.told)
+        feed = Feed(str(path), SERVICE_ID, incarnation, former=former)
+        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told)
 
     def add(self, position: int, *pieces: bytes) -> None:
         """Give a checkpoint."""
         length = sum(map(len, pieces))
-        head = Head(service_id=SERVICE_ID, incarnation=7, position=position, records=1, length=length)
+        head = Head(service_id=SERVICE_ID, incarnation=self.incarnation, position=position, records=1, length=length)
         actions: list[BeginFile | WriteFile | EndFile] = [BeginFile(head), *map(WriteFile, pieces), EndFile()]
         for action in actions:
             self.checkpointing.add(action)
@@ -98,7 +108,7 @@ def test_older_one_is_taken_where_the_newest_is_damaged(tmp_path: Path) -> None:
         assert found is not None
         assert found.head.position == 4
         older.write_bytes(b"")
-        with pytest.raises(ApplicationStateMissing, match="no checkpoint of the application is whole"):
+        with pytest.raises(ApplicationStateMissing, match="no checkpoint of the application can be used"):
             await lab.checkpointing.newest()
 
     asyncio.run(work())
@@ -150,5 +160,59 @@ def test_no_more_is_read_while_much_is_not_written(tmp_path: Path) -> None:
         assert lab.held[-1]
         await lab.write(4)
         assert not lab.held[-1]
+
+    asyncio.run(work())
+
+
+def test_checkpoint_that_the_service_never_came_to_is_set_aside_where_it_was_restored(tmp_path: Path) -> None:
+    """Its position may come again, with another state; until a row stands in the new incarnation nothing is decided."""
+
+    async def work() -> None:
+        former = Lab(tmp_path)
+        for position in (4, 9):
+            former.add(position, b"state")
+            await former.write(position)
+        await asyncio.to_thread(publish, tmp_path, 1, 9)
+        lab = Lab(tmp_path, incarnation=8, former=(7,))
+        with pytest.raises(TooEarly):
+            await lab.checkpointing.newest()
+        await asyncio.to_thread(publish, tmp_path, 6, 6, epoch=2, incarnation=8, asked=True)
+        found = await lab.checkpointing.newest()
+        assert found is not None
+        assert found.head.position == 4
+        lab.add(9, b"another")
+        await lab.write(9)
+        found = await lab.checkpointing.newest()
+        assert found is not None
+        assert (found.head.position, found.head.incarnation) == (9, 8)
+
+    asyncio.run(work())
+
+
+def test_checkpoint_of_another_service_is_refused(tmp_path: Path) -> None:
+    """And stays where it is."""
+
+    async def work() -> None:
+        other = Lab(tmp_path)
+        other.add(4, b"state")
+        await other.write(4)
+        with pytest.raises(ApplicationStateMissing, match="incarnation 7"):
+            await Lab(tmp_path, incarnation=8).checkpointing.newest()
+        assert await other.checkpointing.newest() is not None
+
+    asyncio.run(work())
+
+
+def test_first_start_that_did_not_end_is_gone_on_with_in_a_copy(tmp_path: Path) -> None:
+    """The log has nothing of the application, so no row will ever tell where its rows begin."""
+
+    async def work() -> None:
+        former = Lab(tmp_path)
+        former.add(0, b"state")
+        await former.write(0)
+        lab = Lab(tmp_path, incarnation=8, former=(7,))
+        with pytest.raises(TooEarly):
+            await lab.checkpointing.newest()
+        assert await lab.checkpointing.newest(is_first=True) is not None
 
     asyncio.run(work())

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from deathless.base.foreign.binding import FOLDER
 from deathless.foreign.checkpoints import (
-    FOLDER,
     CheckpointDamaged,
     Checkpoints,
     Head,

@@ -6,18 +6,18 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from tests.unit.deathless.foreign.world import Node, Program, World
 
 from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown
 from deathless.foreign.coordinator import Action, Coordinator
-from deathless.foreign.rows import CALLERS, Emitted, Given, What, encode_items
+from deathless.foreign.rows import CALLERS, Emitted, Given, What, decode_given, encode_items
 from deathless.foreign.streams import Stream
 from deathless.foreign.waiting import Unlogged
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, Lane
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
+from deathless.protocols.ambrosia.states import State
 
 
 def call(world: World, value: int) -> None:
@@ -214,17 +214,38 @@ def test_lane_whose_row_was_refused_is_not_gone_on_with() -> None:
         steps(node, 3000)
 
 
-def test_checkpoint_of_another_service_is_refused() -> None:
-    """As after a restore."""
-    world = World(1, replicas=1)
+def test_program_of_a_copy_works_and_leads_once_it_may_reach_the_outside() -> None:
+    """What it sends is logged before that as well."""
+    world = World(3, replicas=1)
     while not world.log.checkpoints:
         world.step()
-    head, blob = world.log.checkpoints[0]
-    other = msgspec.structs.replace(head, incarnation=head.incarnation + 1)
-    world.log.checkpoints[0] = (other, blob)
+    world.nodes[0] = node = Node(world.log, world.chance)
+    node.coordinator.outside_held = True
+    node.lead()
+    call(world, 4)
+    steps(node, 6000)
+    assert world.log.sent
+    assert [node.machine.state] == [State.FOLLOWING]
+    node.coordinator.outside_held = False
+    node.do(node.coordinator.due(0.0))
+    assert node.machine.state is State.LEADING
+
+
+def test_row_is_asked_for_once_where_none_stands_in_this_incarnation() -> None:
+    """Where the rows begin is known by the first of them."""
+    world = World(3, replicas=1)
+    while not world.log.rows:
+        world.step()
     node = Node(world.log, world.chance)
-    with pytest.raises(ApplicationStateMissing, match="incarnation 8"):
-        node.do(node.coordinator.found(other, 0.0))
+    node.do(node.coordinator.ask_for_row(0.0))  # nobody told yet what the log has
+    node.lead()
+    before = len(world.log.rows)
+    for _ in range(200):
+        node.do(node.coordinator.ask_for_row(0.0))
+        node._to_primary()
+        node._from_primary()
+    assert len(world.log.rows) == before + 1
+    assert decode_given(world.log.rows[-1].items) == ()
 
 
 def test_missing_checkpoint_is_no_first_start() -> None:

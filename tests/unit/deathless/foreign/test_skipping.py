@@ -18,6 +18,7 @@ from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import ApplicationSettings
 from deathless.shell.link.application_status import ApplicationStatus, write_status
+from deathless.topics.source import TopicSource
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,6 +29,8 @@ HEAD = Head(service_id="ab" * 16, incarnation=1, position=3, records=1, length=1
 
 class FeedOfOne:
     """Row 4 is there."""
+
+    source = TopicSource("ab" * 16, 7)
 
     def read(self, first: int) -> list[tuple[int, Given]]:
         return [(4, Given(What.ITEMS, encode_items([ASKED, TOLD])))] if first == 4 else []

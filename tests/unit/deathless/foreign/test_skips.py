@@ -9,7 +9,7 @@ import pytest
 from tests.unit.deathless.foreign.world import Node, World
 
 from deathless.base.errors import CorruptFrame, InvalidArgument
-from deathless.foreign.checkpoints import FOLDER
+from deathless.base.foreign.binding import FOLDER
 from deathless.foreign.rows import CALLERS, Given, What, decode_given, encode_items
 from deathless.foreign.skips import PARTIAL, Skip, Skips, skip_of, without
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
@@ -29,28 +29,39 @@ def test_what_was_decided_is_there_and_stays(tmp_path: Path) -> None:
     skips = skips_in(tmp_path)
     (tmp_path / PARTIAL).write_text("of one that was killed")
     assert skips.read() == {}
-    found = skip_of(42, ROW, 0, 99)
-    assert found == Skip(position=42, items=(0,), waiting=(7,), at_us=99)
+    found = skip_of(42, ROW, 0, 7, 99)
+    assert found == Skip(position=42, incarnation=7, items=(0,), waiting=(7,), at_us=99)
     skips.add(found)
     with pytest.raises(InvalidArgument, match="skipped already"):
-        skips.add(skip_of(42, ROW, 1, 100))
+        skips.add(skip_of(42, ROW, 1, 7, 100))
     assert skips_in(tmp_path).read() == {42: found}
     assert not (tmp_path / PARTIAL).exists()
 
 
+def test_what_was_skipped_in_another_incarnation_is_not_skipped(tmp_path: Path) -> None:
+    """There another row may stand at that position, of which something may be skipped as well."""
+    skips = skips_in(tmp_path)
+    skips.add(skip_of(42, ROW, 0, 7, 99))
+    assert skips.read(7) == skips.read() != {}
+    assert skips.read(8) == {}
+    later = skip_of(42, ROW, 1, 8, 100)
+    skips.add(later)
+    assert skips.read(8) == {42: later}
+
+
 def test_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     skips = skips_in(tmp_path)
-    skips.add(skip_of(42, ROW, None, 99))
+    skips.add(skip_of(42, ROW, None, 7, 99))
     (tmp_path / FOLDER / f"skip-{42:020}").write_text("{")
     with pytest.raises(CorruptFrame, match="skip-00000000000000000042"):
         skips.read()
 
 
 def test_row_keeps_what_is_not_skipped_and_where_its_lane_is() -> None:
-    later = without(ROW, skip_of(42, ROW, 0, 0))
+    later = without(ROW, skip_of(42, ROW, 0, 7, 0))
     assert [each.method for each in decode_given(later.items)] == [1]
     assert msgspec.structs.replace(later, items=ROW.items) == ROW
-    assert decode_given(without(ROW, skip_of(42, ROW, None, 0)).items) == ()
+    assert decode_given(without(ROW, skip_of(42, ROW, None, 7, 0)).items) == ()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import LockUnavailable
+from deathless.base.foreign.binding import INPUTS
 from deathless.base.lock_stores import SEAL
 from deathless.codec.frames import Cut, FrameKind, Opening, Position
 from deathless.codec.witness import Point
@@ -28,7 +29,7 @@ from deathless.core.replica.fork_cut import ForkPlace
 from deathless.engine.lock.directory_lock import LOCK_FOLDER
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import AsyncLock, Holder, ServiceRecord, Tail
-from deathless.shell.directory.adopted import Adoption, write_adoption
+from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
 from deathless.shell.directory.service_record import keep_copy
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.lock_stores.opening import open_lock
@@ -55,10 +56,12 @@ async def write_directory(forking: Forking, directory: Path, forked: Mapping[str
         directory: that is made.
         forked: all services of the fork.
 
-    Raises: as `replay`; OutOfSpace; OSError.
+    Raises: ForkRefused: its program's state is not kept from so early on; as `replay`; OutOfSpace; OSError.
     """
     original, own = forking.original, forked[forking.original.name]
     _make(original, directory)
+    if original.program is not None:
+        original.program.copy(directory, forking.place.sent.get(INPUTS.name, 0))
     order = ForkOrder(
         directory=str(directory),
         service=original.name,
@@ -73,7 +76,8 @@ async def write_directory(forking: Forking, directory: Path, forked: Mapping[str
     await _begin_log(forking, directory, record)
     keep_copy(str(directory), record)
     others = sorted(name for name in forked if name != original.name)
-    write_adoption(str(directory), Adoption(hold_outside=True, forked_with=others))
+    former = [*read_adoption(original.config.directory).former, original.record.incarnation]
+    write_adoption(str(directory), Adoption(hold_outside=True, forked_with=others, former=former))
     _remove_own(directory)
 
 

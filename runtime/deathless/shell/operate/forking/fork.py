@@ -19,6 +19,7 @@ from pathlib import Path
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForkRefused, InvalidArgument
+from deathless.base.foreign.binding import INPUTS
 from deathless.core.replica.fork_cut import ForkPlace, TooShort, decide
 from deathless.shell.disk.durable import sync_folder
 from deathless.shell.operate.forking.directory import Forking, write_directory
@@ -105,7 +106,9 @@ async def _decide(
 
 
 def _others(names: Sequence[str], original: Original) -> list[str]:
-    return [name for name in names if name != original.name]
+    """Give with whom its log is compared, and what its program gets its rows through."""
+    own = [] if original.config.binding is None else [INPUTS.name]
+    return [*(name for name in names if name != original.name), *own]
 
 
 async def carry_out(plan: ForkPlan, folder: Path, tell: Tell) -> None:

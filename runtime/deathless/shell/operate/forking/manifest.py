@@ -30,7 +30,11 @@ def forked_manifest(loaded: LoadedManifest, forked: Collection[str]) -> str:
     tree: dict[str, object] = msgspec.to_builtins(loaded.manifest)
     spec = tree["spec"]
     assert isinstance(spec, dict)
-    spec["module"] = loaded.module
+    if loaded.manifest.spec.binding is None:
+        spec["module"] = loaded.module
+    else:
+        command = [_path(each, loaded.folder) for each in loaded.manifest.spec.binding.command]
+        spec["binding"] = {**spec["binding"], "command": command}
     spec["logStorage"] = {**spec["logStorage"], "path": ""}
     for name in _FILES:
         spec[name] = str(loaded.folder / spec[name]) if spec[name] else ""

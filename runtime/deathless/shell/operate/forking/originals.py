@@ -25,6 +25,7 @@ from deathless.core.replica.fork_cut import ForkPlace
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.lock_stores.inspection import Inspection, inspect
+from deathless.shell.operate.forking.program import ProgramFiles
 from deathless.shell.operate.replay import ReplayOrder, replay
 from deathless.shell.service_code.former_command import former_command
 
@@ -38,6 +39,7 @@ class Original:
     look: Inspection
     record: ServiceRecord  # with the id and incarnation that count now
     cut: Cut  # of the log's last epoch: whose code goes on with it
+    program: ProgramFiles | None = None  # of its program, where it has one
 
     @property
     def name(self) -> str:
@@ -64,6 +66,7 @@ async def original_of(config: ReplicaConfig, folder: str) -> Original:
         raise ForkRefused(
             f"{config.service} has its lock in {config.lock}: only services whose lock is in their directory are forked"
         )
+    program = None if config.binding is None else ProgramFiles(config.directory)
     look = await inspect(config)
     if not look.view.head:
         raise ForkRefused(f"{config.service}: its log is empty", remedy="fork it once it has served")
@@ -72,7 +75,7 @@ async def original_of(config: ReplicaConfig, folder: str) -> Original:
         _, kept, module = former_command(config.directory, cut.fingerprint)
         config = msgspec.structs.replace(config, code=kept.name, module=module)
     record = read_adoption(config.directory).apply(look.record)
-    return Original(config, folder, look, record, cut)
+    return Original(config, folder, look, record, cut, program)
 
 
 async def places_of(original: Original, others: Sequence[str], *, oldest: bool) -> list[ForkPlace]:
