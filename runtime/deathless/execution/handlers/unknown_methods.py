@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from deathless.execution.author.foreign_methods import NOTE
+from deathless.execution.author.foreign_methods import NOTE, SERIES
 
 if TYPE_CHECKING:
     from deathless.execution.handlers.probe import Series
@@ -35,6 +35,12 @@ class NoteArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     series: str
     method: int
+
+
+class ReadUnknownArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """Arguments of `deathless.unknown.read`."""
+
+    series: str = SERIES
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -55,6 +61,6 @@ def note(state: Series, context: QueryContext, series: str, method: int) -> None
         ranges.insert(at, (method, 1))
 
 
-def read(state: Series, context: QueryContext, series: str) -> Unknown:  # noqa: ARG001  as every query
+def read_unknown(state: Series, context: QueryContext, series: str) -> Unknown:  # noqa: ARG001  as every query
     """Give which methods were named that are not there, and how often."""
     return Unknown(state.doubled_count, list(state.ranges))
