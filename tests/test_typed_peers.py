@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-SAMPLES = {"typed_peers.py": 17, "typed_changes.py": 9}  # with how many wrong lines
+SAMPLES = {"typed_peers.py": 17, "typed_changes.py": 9, "typed_foreign.py": 14}  # with how many wrong lines
 SILENCER = "  # type: ignore"
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Activity as Activity
     from deathless.sdk import ActivityCall as ActivityCall
     from deathless.sdk import ActivityFailed as ActivityFailed
+    from deathless.sdk import BytesPeer as BytesPeer
     from deathless.sdk import Call as Call
     from deathless.sdk import CallCycle as CallCycle
     from deathless.sdk import CallFailed as CallFailed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Invalid as Invalid
     from deathless.sdk import InvalidAwait as InvalidAwait
     from deathless.sdk import Map as Map
+    from deathless.sdk import MethodAddress as MethodAddress
     from deathless.sdk import Migration as Migration
     from deathless.sdk import NotRetryable as NotRetryable
     from deathless.sdk import Operation as Operation
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from deathless.sdk import current_activity as current_activity
     from deathless.sdk import field as field
     from deathless.sdk import peer as peer
+    from deathless.sdk import peer_bytes as peer_bytes
     from deathless.sdk.client import Client as Client
     from deathless.sdk.client import SyncClient as SyncClient
 
@@ -51,6 +54,7 @@ _HOMES = {
     "Activity": "deathless.sdk",
     "ActivityCall": "deathless.sdk",
     "ActivityFailed": "deathless.sdk",
+    "BytesPeer": "deathless.sdk",
     "Call": "deathless.sdk",
     "CallCycle": "deathless.sdk",
     "CallFailed": "deathless.sdk",
@@ -65,6 +69,7 @@ _HOMES = {
     "Invalid": "deathless.sdk",
     "InvalidAwait": "deathless.sdk",
     "Map": "deathless.sdk",
+    "MethodAddress": "deathless.sdk",
     "Migration": "deathless.sdk",
     "NotRetryable": "deathless.sdk",
     "Operation": "deathless.sdk",
@@ -82,6 +87,7 @@ _HOMES = {
     "current_activity": "deathless.sdk",
     "field": "deathless.sdk",
     "peer": "deathless.sdk",
+    "peer_bytes": "deathless.sdk",
 }
 
 __all__ = [

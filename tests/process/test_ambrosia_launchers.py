@@ -12,7 +12,7 @@ from etcd_server import free_ports
 from replica_set import DEADLINE_S, wait_for
 
 from deathless.cli.ambrosia.launchers import install
-from deathless.foreign.names import service_of
+from deathless.execution.author.instance_names import service_of
 from deathless.sdk.client import SyncClient
 from deathless.shell.operate.runner import running_supervisor
 

@@ -12,7 +12,8 @@
     |  |- InvalidConfig, InvalidManifest, InvalidArgument (InvalidUse), UnknownHandler, UnknownService, TooLarge,
     |  |  KeyReused, SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated), Forbidden
     |  |  (CallerNotAllowed), PortTaken, PermissionRefused, StorageUnfit, VolumeTooSmall, NoCommonVersion,
-    |  |  InvalidService, HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
+    |  |  InvalidService (ForeignMethodRefused), UnknownMethod,
+    |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
     |  |  PeerReplaced, ClientOfParent, DeliveryRefused, DeliveryGivenUp, NotUndelivered, InvocationUnknown,
     |  |  NotRetryable, Cancelled, InvalidAwait, HandlerGone, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
     |  |  ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards, WrongShard, OutcomeDiffers, ForkRefused, TopicRowsMissing,
@@ -396,6 +397,14 @@ class UnknownHandler(Invalid):
     http_status = 404
 
 
+class UnknownMethod(Invalid):
+    """A service that is called by numbers has no method of that number."""
+
+    code = "DL3120"
+    http_status = 404
+    remedy = "name a method that the service has"
+
+
 class UnknownService(Invalid):
     """The address names another service than the one asked."""
 
@@ -498,6 +507,13 @@ class InvalidService(Invalid):
     """The service's own code can't be used: import fails, a handler's signature has no types, a name is taken."""
 
     code = "DL3013"
+    exit_code = 78
+
+
+class ForeignMethodRefused(InvalidService):
+    """A method that programs in other languages are to call can't be one: its number, its signature, its codec."""
+
+    code = "DL3121"
     exit_code = 78
 
 

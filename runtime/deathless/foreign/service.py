@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from deathless.foreign.names import service_of
+from deathless.execution.author.instance_names import service_of
 from deathless.foreign.rows import CALLERS, INPUT, INPUTS, Emitted, Given, What, decode_items, encode_items
 from deathless.protocols.ambrosia.messages import RETURNS, SELF, Kind, Oversized, Rpc, make_call, make_return
 from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map, Service, Struct, field
@@ -194,7 +194,7 @@ async def relay(held: Application, ctx: Context, number: int) -> None:
     """Call another service for the application, once; whoever else calls this changes nothing.
 
     That service is called by its handlers `call` or `send`, with method and arguments, at the key behind a slash. A
-    name that no service can have stands for the one that `names.service_of` gives.
+    name that no service can have stands for the one that `instance_names.service_of` gives.
     """
     outgoing = held.outgoing.pop(number, None)
     if outgoing is None:

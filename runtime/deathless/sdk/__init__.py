@@ -24,11 +24,13 @@ from deathless.base.errors import (
 from deathless.execution.author.carry import Continue, Suspended
 from deathless.execution.author.migration import Migration
 from deathless.execution.author.peer import Peer, peer
+from deathless.execution.author.peer_bytes import BytesPeer, peer_bytes
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.maps.map import Map
 from deathless.execution.turn.activity_call import ActivityCall, current_activity
 from deathless.execution.turn.context import Context, QueryContext
 from deathless.execution.turn.generator import Random
+from deathless.execution.turn.method_address import MethodAddress
 from deathless.execution.turn.operations import Activity, Call, Operation, Promise, Timer
 from deathless.execution.turn.topic import Topic
 
@@ -36,6 +38,7 @@ __all__ = [
     "Activity",
     "ActivityCall",
     "ActivityFailed",
+    "BytesPeer",
     "Call",
     "CallCycle",
     "CallFailed",
@@ -50,6 +53,7 @@ __all__ = [
     "Invalid",
     "InvalidAwait",
     "Map",
+    "MethodAddress",
     "Migration",
     "NotRetryable",
     "Operation",
@@ -67,4 +71,5 @@ __all__ = [
     "current_activity",
     "field",
     "peer",
+    "peer_bytes",
 ]

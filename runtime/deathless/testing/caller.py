@@ -52,6 +52,7 @@ from deathless.core.client.machine import ClientMachine
 from deathless.execution.author.peer import named_arguments
 from deathless.execution.author.service import HandlerSpec
 from deathless.execution.turn.context import Context, QueryContext
+from deathless.execution.turn.method_address import CALL, SEND
 from deathless.shell.client.waiters import decode_result, reply_error
 from deathless.testing.feeding import Feeder, KeyOf, RefusedRow, check_key, refused_rows
 from deathless.testing.links import End
@@ -493,6 +494,20 @@ class Entity:
     def query(self, query: Callable[..., object], /, *args: object, **kwargs: object) -> object:
         """Ask a query, a function of the service's module."""
         return self._service.call_spec(self._service.spec_of(query), self._key, args, kwargs)
+
+    def foreign(self, method: int, args: bytes = b"", *, fork: bool = False) -> bytes | None:
+        """Call a method by its number, as a program in another language does, and give what it returns.
+
+        Args:
+            method: registered with `@service.foreign`, or of a service whose code is such a program.
+            args: bytes, whatever its codec is.
+            fork: as one that waits for no answer; None is given then.
+
+        Raises: as `ServiceCaller.call`.
+        """
+        spec = self._service.spec(SEND if fork else CALL, "handler")
+        found: bytes | None = self._service.call_spec(spec, self._key, (), {"method": method, "args": args})
+        return found
 
     @property
     def state(self) -> Any:

@@ -17,7 +17,7 @@ import msgspec
 
 from deathless.base.errors import InstanceNotRegistered, InvalidConfig
 from deathless.codec.untrusted import read_json
-from deathless.foreign.names import service_of
+from deathless.execution.author.instance_names import service_of
 from deathless.shell.disk.small_files import read_small
 from deathless.shell.link.config_file import write_private
 

@@ -30,7 +30,7 @@ from deathless.cli.ambrosia.arguments import (
 )
 from deathless.cli.ambrosia.registrations import LOG_TRIGGER_MB, Registration, Replica, register, registration_of
 from deathless.cli.output import show_error
-from deathless.foreign.names import is_instance_name
+from deathless.execution.author.instance_names import is_instance_name
 
 NAME: Final = "Ambrosia"
 LOGS: Final = "AmbrosiaLogs"  # beside the launchers, where no folder is named

@@ -37,6 +37,7 @@ from deathless.execution.author.change_signature import (
     read_state_step,
     scope_of,
 )
+from deathless.execution.author.foreign_methods import PREFIX
 from deathless.execution.author.migration import Migration
 from deathless.execution.values.function import Function, place
 
@@ -219,6 +220,7 @@ class Changes:
             raise InvalidService(
                 f"{where}: accepts is for callers of an older version, 1 to {self.version - 1}, not {from_!r}"
             )
+        _check_named(handler, where)
         if (handler, from_) in self.accepted:
             raise InvalidService(f"{where}: {handler!r} accepts arguments of version {from_} already")
         arguments = read_accepted(function, args, result, scope)
@@ -242,6 +244,7 @@ class Changes:
                 f"{where}: accepts with to= is the way back, from a version of at most {self.version} to a lower one, "
                 f"not from {from_!r} to {to!r}"
             )
+        _check_named(handler, where)
         if (handler, from_) in self.lowered:
             raise InvalidService(f"{where}: arguments of {handler!r} have a way back from version {from_} already")
         self.lowered[handler, from_] = Lowered(handler, from_, to, function, read_accepted(function, args, ..., scope))
@@ -253,6 +256,7 @@ class Changes:
             raise InvalidService(
                 f"{where}: carry is for handlers of an older version, 1 to {self.version - 1}, not {from_!r}"
             )
+        _check_named(handler, where)
         if (handler, from_) in self.carried:
             raise InvalidService(f"{where}: {handler!r} of version {from_} is carried already")
         read_carry(function, self.service.state, scope)
@@ -275,6 +279,8 @@ class Changes:
         both = sorted(block.renamed.keys() & block.removed.keys())
         if both:
             raise InvalidService(f"{where}: {both[0]!r} is both renamed and removed; say one of the two")
+        for name in (*block.renamed, *block.renamed.values()):
+            _check_named(name, where)
         targets = list(block.renamed.values())
         twice = next((name for name in targets if targets.count(name) > 1), "")
         if twice:
@@ -428,6 +434,14 @@ class Changes:
             name = block.renamed.get(name, name)
             found |= block.changed.get(name, {})
         return found
+
+
+def _check_named(name: str, where: str) -> None:
+    """Refuse a method where a handler is named: it is called by its number, and takes what its codec says."""
+    if name.startswith(PREFIX):
+        raise InvalidService(
+            f"{where}: {name!r} is called by its number; only removed={{{name!r}: ...}} can be said of it"
+        )
 
 
 def renamed_key(step: Step, key: str) -> str:

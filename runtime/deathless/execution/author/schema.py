@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from deathless.base.errors import InvalidService
-from deathless.execution.author.service import Service
+from deathless.execution.author.foreign_methods import ForeignSpec
+from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.declared.formats import add_formats
 
 REFERENCE = "#/components/schemas/{name}"
@@ -20,8 +21,8 @@ REFERENCE = "#/components/schemas/{name}"
 class Schemas(NamedTuple):
     """Schemas of a service."""
 
-    arguments: dict[str, dict[str, object]]  # by handler
-    results: dict[str, dict[str, object]]  # by handler
+    arguments: dict[str, dict[str, object]]  # by handler, and by name of each method whose bytes are JSON
+    results: dict[str, dict[str, object]]  # likewise
     components: dict[str, dict[str, object]]  # what the others refer to, under `REFERENCE`
 
 
@@ -35,7 +36,8 @@ def json_schemas(service: Service) -> Schemas:
 
     Raises: InvalidService for a type that JSON has no word for.
     """
-    specs = list(service.specs.values())
+    specs: list[HandlerSpec | ForeignSpec] = list(service.specs.values())
+    specs += [spec for spec in service.methods.values() if spec.codec == "json"]
     types = [spec.args_type for spec in specs] + [spec.result_type for spec in specs]
     try:
         schemas, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=REFERENCE)

@@ -16,7 +16,8 @@ A turn is whole or not at all: an exception leaves the state as it was and becom
 in one turn. An `async def` handler may wait, with a turn between any two awaits (see invocations). A query gets a state
 it may look at; what it changes is lost. `birth` runs before a key's first handler, in the same turn. An activity is
 work that is not deterministic, run beside the primary for a handler that waits. A topic is rows that handlers publish.
-An input takes rows that a source brings from outside, each exactly once.
+An input takes rows that a source brings from outside, each exactly once. A foreign method is what programs in other
+languages call by its number.
 
 Guarantees: what is registered can be run; everything else raises InvalidService at import. Decorators give the
 function back unchanged. Does not: run handlers (see executor). Imports base only.
@@ -25,26 +26,40 @@ function back unchanged. Does not: run handlers (see executor). Imports base onl
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
-from deathless.base.errors import InvalidService
+from deathless.base.errors import ForeignMethodRefused, InvalidService
 from deathless.codec.peer_messages import is_service_name
 from deathless.codec.streams.rows import method_of
 from deathless.execution.author.changes import Changes, Versioned
+from deathless.execution.author.foreign_methods import (
+    BY_NUMBER,
+    Codec,
+    ForeignSpec,
+    Methods,
+    NumberArguments,
+    read_method,
+)
 from deathless.execution.author.inputs import INPUT, read_input
 from deathless.execution.author.schedule import Missed, ScheduleSpec, make_schedule
 from deathless.execution.author.signature import MAPPING, Function, check_state, place, read_activity, read_signature
 from deathless.execution.turn.activity import ActivitySpec, Policy
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.method_address import CALL
 from deathless.execution.turn.topic import Row, Topic
 
 Kind = Literal["handler", "query", "input"]
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+A = TypeVar("A")
+B = TypeVar("B", bound=bytes | Awaitable[bytes | None] | None)
+"""What a method without a codec gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +77,7 @@ class HandlerSpec:
     doc: str  # its docstring, empty if it has none
     waits: bool = False  # an `async def`: it runs as an invocation (see invocations)
     shared: bool = False  # it runs between the turns of an invocation that holds the key
+    made: bool = False  # it calls methods of the author's by their numbers (see foreign_methods)
 
 
 class Service(Versioned):
@@ -78,7 +94,9 @@ class Service(Versioned):
     Raises: InvalidService, as all methods do.
     """
 
-    __slots__ = ("_activities", "_birth", "_inputs", "_schedules", "_specs", "_topics", "name", "single", "state")
+    __slots__ = (
+        "_activities", "_birth", "_inputs", "_methods", "_schedules", "_specs", "_topics", "name", "single", "state",
+    )  # fmt: skip
 
     def __init__(self, name: str, *, state: type, single: bool = False, version: int = 1) -> None:
         if not is_service_name(name):
@@ -94,6 +112,7 @@ class Service(Versioned):
         self._schedules: dict[str, ScheduleSpec] = {}
         self._topics: dict[str, Topic[msgspec.Struct]] = {}
         self._inputs: dict[str, HandlerSpec] = {}
+        self._methods = Methods(lambda: self.name)
         self._birth: Function | None = None
         self.declared = Changes(self, version)
 
@@ -126,9 +145,20 @@ class Service(Versioned):
         return MappingProxyType(self._inputs)
 
     @property
+    def methods(self) -> Mapping[int, ForeignSpec]:
+        """All methods that programs in other languages call, by number; read-only."""
+        return MappingProxyType(self._methods.specs)
+
+    @property
+    def written(self) -> list[HandlerSpec | ForeignSpec]:
+        """Handlers, queries, inputs and methods that the author wrote: what runs in turns."""
+        handlers = [spec for spec in (*self._specs.values(), *self._inputs.values()) if not spec.made]
+        return [*handlers, *self._methods.specs.values()]
+
+    @property
     def functions(self) -> list[Function]:
         """The functions of the author that run in turns, without the birth's."""
-        return [spec.function for spec in (*self._specs.values(), *self._inputs.values())]
+        return [spec.function for spec in self.written]
 
     @property
     def birth_function(self) -> Function | None:
@@ -350,6 +380,78 @@ class Service(Versioned):
 
         return register
 
+    @overload
+    def foreign(
+        self, *, method: int, shared: bool = False
+    ) -> Callable[[Callable[[S, Context, bytes], B]], Callable[[S, Context, bytes], B]]: ...
+
+    @overload
+    def foreign(
+        self, *, method: int, codec: Literal["json", "msgpack"], shared: bool = False
+    ) -> Callable[[Callable[[S, Context, A], R]], Callable[[S, Context, A], R]]: ...
+
+    def foreign(
+        self, *, method: int, codec: Codec = "", shared: bool = False
+    ) -> Callable[[Callable[[S, Context, A], R]], Callable[[S, Context, A], R]]:
+        """Register what programs in other languages, and others, call by a number: `(state, ctx, args) -> result`.
+
+        A call gets its result; of a fork or an impulse nobody does. A call of a number that the service has not gets
+        UnknownMethod; a fork of one changes nothing, and is counted (`deathless.unknown.read`). A service with methods
+        has handlers `call` and `send`, which these arrive at, so it can't have its own of these names.
+
+        Args:
+            method: its number, -2**31 to 2**31 - 1.
+            codec: empty: `args` is bytes, and it returns bytes or nothing. "json" or "msgpack": bytes become a value
+                of the type that annotates `args`, and the result becomes bytes; one annotated with None is nothing.
+            shared: as of a handler; the same for all methods of a service.
+
+        Raises: ForeignMethodRefused, InvalidService.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+
+        def register(function: Callable[[S, Context, A], R]) -> Callable[[S, Context, A], R]:
+            taken = cast("Function", function)
+            spec = read_method(taken, method=method, codec=codec, shared=shared, scope=scope, state=self.state)
+            for name in BY_NUMBER:
+                own = self._specs.get(name)
+                if own is not None and not own.made:
+                    raise self._taken(name, place(own.function), spec)
+            self._methods.add(spec)
+            for name in BY_NUMBER:
+                self._specs[name] = self._by_number(name)
+            return function
+
+        return register
+
+    def _taken(self, name: str, where: str, spec: ForeignSpec) -> ForeignMethodRefused:
+        """Give the refusal of a handler that has the name of one that is made from methods."""
+        return ForeignMethodRefused(
+            f"{where}: {name!r} of service {self.name} is the author's own, and what calls method {spec.method}, "
+            f"{place(spec.function)}, arrives at a handler of this name",
+            remedy="give it another name, or make it a method with @service.foreign(method=...)",
+        )
+
+    def _by_number(self, name: str) -> HandlerSpec:
+        """Give the handler that calls methods by their numbers."""
+        called = name == CALL
+        first = next(iter(self._methods.specs.values()))
+        numbers = ", ".join(str(number) for number in sorted(self._methods.specs))
+        doc = f"Call a method by its number: {numbers}." if called else f"Send to a method by its number: {numbers}."
+        return HandlerSpec(
+            name=name,
+            kind="handler",
+            args_type=NumberArguments,
+            result_type=bytes | None if called else None,
+            keys=(),
+            function=self._methods.function(name),
+            takes_context=True,
+            keywords=(),
+            doc=doc,
+            waits=self._methods.waits,
+            shared=first.shared,
+            made=True,
+        )
+
     def birth(self, function: Callable[P, R]) -> Callable[P, R]:
         """Register what runs before the first handler of each key, in the same turn: a function of state and context.
 
@@ -379,6 +481,8 @@ class Service(Versioned):
             spec = self._spec(kind, cast("Function", function), keys, name, scope)
             if shared:
                 spec = replace(spec, shared=True)
+            if self._methods.specs and spec.name in BY_NUMBER:
+                raise self._taken(spec.name, place(spec.function), next(iter(self._methods.specs.values())))
             if spec.name in self._specs:
                 raise InvalidService(f"{place(spec.function)}: service {self.name} has a {spec.name!r} already")
             self._specs[spec.name] = spec

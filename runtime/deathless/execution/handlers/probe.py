@@ -23,6 +23,15 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument, TooLarge
 from deathless.execution.author.service import HandlerSpec
+from deathless.execution.handlers.unknown_methods import (
+    NOTE,
+    READ,
+    NoteArguments,
+    ReadUnknownArguments,
+    Unknown,
+    note,
+    read_unknown,
+)
 from deathless.execution.turn.context import QueryContext
 
 SERIES_MAX: Final = 64
@@ -119,6 +128,8 @@ def _spec(name: str, kind: str, arguments: type[msgspec.Struct], result: object,
 SPECS: Final = {
     "deathless.probe": _spec("deathless.probe", "handler", ProbeArguments, int, probe),
     "deathless.probe.read": _spec("deathless.probe.read", "query", ReadArguments, Held, read),
+    NOTE: _spec(NOTE, "handler", NoteArguments, None, note),
+    READ: _spec(READ, "query", ReadUnknownArguments, Unknown, read_unknown),
 }
 """Handlers and queries that every service has beside its own."""
 

@@ -252,7 +252,8 @@ class _Comparing:
             return
         if new is None:
             said = f"{old.kind} {old.name} of {{old}} is not in {{new}}".format(**self._said)
-            remedy = f"{self._next}say renamed={{{old.name!r}: ...}} or removed={{{old.name!r}: ...}} in changes()"
+            renamed = "" if old.by_number else f"renamed={{{old.name!r}: ...}} or "
+            remedy = f"{self._next}say {renamed}removed={{{old.name!r}: ...}} in changes()"
             self._misfit("HandlerGone", old.name, said, remedy, use, unit)
             return
         if name != old.name:
@@ -280,9 +281,8 @@ class _Comparing:
         if old.kind == new.kind and self._under_way is not None and not (waiting and waiting.count):
             self._note("KindChanged", old.name, what + "; nothing waits for it")
             return
-        remedy = "let what waits for it end, or give the new one another name" if old.kind == new.kind else (
-            "give the new one another name"
-        )  # fmt: skip
+        other = "give the new one another " + ("number" if old.by_number else "name")
+        remedy = f"let what waits for it end, or {other}" if old.kind == new.kind else other
         self._misfit("KindChanged", old.name, what, remedy, waiting)
 
     def _arguments(self, old: HandlerShape, new: HandlerShape) -> None:
@@ -297,6 +297,8 @@ class _Comparing:
         remedy = (
             f"write it into {accepted.args_type.__name__}, as version {self._old.version} has it"
             if accepted is not None
+            else "give the new one another number"
+            if new.by_number
             else f"{self._next}write @{self._name}.accepts({new.name!r}, from_={self._old.version}, args=...)"
         )
         before = {each.name: each for each in old.arguments}

@@ -24,6 +24,7 @@ from deathless.base.errors import InvalidConfig, InvalidService
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.topics.row_schema import RowSchema, parse_row_schema
 from deathless.codec.untrusted import JsonReader, MsgpackReader
+from deathless.execution.author.foreign_methods import PREFIX, ForeignSpec
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.interface.shapes import Classes, FieldShape, Shape, Shapes
 
@@ -41,12 +42,17 @@ class HandlerShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """One handler, query or input."""
 
     name: str
-    kind: str  # handler, query or input
+    kind: str  # handler, query, input; `foreign`, and its codec, of a method that is called by its number
     arguments: tuple[FieldShape, ...]
     result: Shape
     waits: bool = False  # an `async def`
     shared: bool = False
     keys: tuple[str, ...] = ()
+
+    @property
+    def by_number(self) -> bool:
+        """Whether it is a method that is called by its number."""
+        return self.name.startswith(PREFIX)
 
     @property
     def way(self) -> str:
@@ -134,6 +140,8 @@ def interface_of(service: Service, limits: Limits) -> Interface:
     try:
         state = shapes.state(service.state)
         handlers = tuple(_handler_shape(shapes, spec) for _, spec in sorted(service.specs.items()))
+        methods = (_method_shape(shapes, spec) for _, spec in sorted(service.methods.items()))
+        handlers = tuple(sorted((*handlers, *methods), key=lambda shape: shape.name))
         activities = tuple(
             ActivityShape(
                 spec.name, shapes.arguments(spec.args_type), shapes.of(spec.result_type), spec.policy.at_most_once
@@ -173,6 +181,12 @@ def _handler_shape(shapes: Shapes, spec: HandlerSpec) -> HandlerShape:
         spec.shared,
         spec.keys,
     )
+
+
+def _method_shape(shapes: Shapes, spec: ForeignSpec) -> HandlerShape:
+    """A method beside the handlers `call` and `send`, which call it: one that is gone, or that takes other bytes."""
+    arguments, result = shapes.arguments(spec.args_type), shapes.of(spec.result_type)
+    return HandlerShape(spec.name, spec.kind, arguments, result, spec.waits, spec.shared)
 
 
 _reader: Final = MsgpackReader(Interface)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, ParamSpec, TypeVar, overload
+from typing import Final, ParamSpec, TypeVar, cast, overload
 
 from deathless.base.errors import Closed, InvalidUse
 from deathless.base.times import Due
 from deathless.execution.turn.generator import Random
+from deathless.execution.turn.method_address import CALL, SEND, MethodAddress
 from deathless.execution.turn.operations import Gather, Operation, Promise, Race, Timer, Waitable
 from deathless.execution.turn.topic import Row, Topic
 from deathless.execution.turn.turn import Turn, encode_arguments
@@ -28,6 +29,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT_MAX_US: Final = 2**62  # the longest timedelta would pass a u64
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NOTHING: Final[Mapping[str, object]] = {}
+_BYTES: Final = cast("type[bytes | None]", bytes | None)
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -92,12 +94,28 @@ class Context(QueryContext):
         """Give a UUID (version 4) as text; the same in every replay."""
         return self.random.uuid()
 
-    def fork(self, service: str, key: str, method: str, arguments: Mapping[str, object] = _NOTHING) -> None:
+    @overload
+    def fork(self, service: str, key: str, method: str, arguments: Mapping[str, object] = ...) -> None: ...
+
+    @overload
+    def fork(self, service: MethodAddress, args: bytes = ..., /) -> None: ...
+
+    def fork(
+        self,
+        service: str | MethodAddress,
+        key: str | bytes = b"",
+        method: str = "",
+        arguments: Mapping[str, object] = _NOTHING,
+    ) -> None:
         """Send a message that nobody waits for: exactly once, when this turn commits.
+
+            ctx.fork("mail", "alice", "confirm", {"left": 3})       to a handler
+            ctx.fork(counter[7], b"..")                             to a method by its number, see `peer_bytes`
 
         Raises: TooLarge, InvalidArgument for a key, InvalidUse.
         """
-        self._now().ask().fork((service, key, method), encode_arguments(arguments))
+        address, given = _addressed(service, key, method, arguments, SEND)
+        self._now().ask().fork(address, encode_arguments(given))
 
     def emit(self, topic: Topic[Row], row: Row) -> None:
         """Publish a row of a topic: exactly once, when this turn commits, with the key and the time of this turn.
@@ -133,17 +151,25 @@ class Context(QueryContext):
         deadline: timedelta | datetime | None = None,
     ) -> Operation[object]: ...
 
+    @overload
+    def call(
+        self, service: MethodAddress, args: bytes = ..., /, *, deadline: timedelta | datetime | None = None
+    ) -> Operation[bytes | None]: ...
+
     def call(
         self,
-        service: str,
-        key: str,
-        method: str,
+        service: str | MethodAddress,
+        key: str | bytes = b"",
+        method: str = "",
         arguments: Mapping[str, object] = _NOTHING,
         *,
         result: type[T] | None = None,
         deadline: timedelta | datetime | None = None,
-    ) -> Operation[T] | Operation[object]:
+    ) -> Operation[T] | Operation[object] | Operation[bytes | None]:
         """Call a handler of another key; awaiting it gives its reply. It is sent whether it is awaited or not.
+
+            await ctx.call("stock", "apples", "take", {"count": 1}, result=int)     a handler
+            await ctx.call(counter[7], b"..")      a method by its number, see `peer_bytes`: its bytes, None for none
 
         Args:
             service: its name; our own for a key of ours.
@@ -158,10 +184,11 @@ class Context(QueryContext):
         """
         turn = self._now()
         until = Due() if deadline is None else _due(deadline, turn)
-        address = (service, key, method)
-        if result is None:
-            return turn.ask().call(address, encode_arguments(arguments), object, until)
-        return turn.ask().call(address, encode_arguments(arguments), result, until)
+        address, given = _addressed(service, key, method, arguments, CALL)
+        encoded = encode_arguments(given)
+        if isinstance(service, MethodAddress):
+            return turn.ask().call(address, encoded, _BYTES, until)
+        return turn.ask().call(address, encoded, object if result is None else result, until)
 
     def timer(self, *, after: timedelta | None = None, at: datetime | None = None) -> Timer:
         """Awaiting it gives None when so much time has passed, or logical time has come so far.
@@ -245,6 +272,29 @@ class Context(QueryContext):
         if not operations:
             raise InvalidUse("a race takes at least one operation")
         return Race(self._now(), operations, cancel_losers=cancel_losers)
+
+
+def _addressed(
+    service: str | MethodAddress, key: str | bytes, method: str, arguments: Mapping[str, object], by_number: str
+) -> tuple[tuple[str, str, str], Mapping[str, object]]:
+    """Give (service, key, method) and named arguments of what is called, by its name or by its number.
+
+    Args:
+        service: its name, or the method.
+        key: of the service, or the bytes that the method takes.
+        method: name of the handler.
+        arguments: of the handler.
+        by_number: the handler at which a number arrives.
+
+    Raises: InvalidUse.
+    """
+    if not isinstance(service, MethodAddress):
+        if isinstance(key, bytes) or not method:
+            raise InvalidUse(f"of {service!r} a key and a handler are called: (service, key, method, arguments)")
+        return (service, key, method), arguments
+    if not isinstance(key, bytes) or method or arguments:
+        raise InvalidUse(f"method {service.method} of {service.service} takes bytes and nothing else")
+    return (service.service, service.key, by_number), service.arguments(key)
 
 
 def _due(moment: timedelta | datetime, turn: Turn) -> Due:

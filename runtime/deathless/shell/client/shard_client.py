@@ -55,6 +55,7 @@ from deathless.codec.nesting import is_too_deep
 from deathless.core.client.events import CallsSubmitted, QueriesSubmitted, error_of
 from deathless.core.client.link import WINDOW_BYTES_MAX, WINDOW_MAX, State
 from deathless.core.client.machine import ClientMachine
+from deathless.execution.turn.method_address import CALL, SEND
 from deathless.shell.client.active_trace import active as active_trace
 from deathless.shell.client.active_trace import with_trace
 from deathless.shell.client.driver import Driver, addresses_of_shard, count_shards, resolve
@@ -80,6 +81,7 @@ CHUNK: Final = 8192  # calls of `call_many` under way at once
 CALL_S: Final = 60.0  # how long an answer is waited for where the caller says nothing
 
 _encode: Final = msgspec.msgpack.Encoder().encode
+_BYTES: Final = cast("type[bytes | None]", bytes | None)
 T = TypeVar("T")
 Args = Mapping[str, object] | msgspec.Struct
 """Named arguments of a handler: a mapping, or a Struct with the same fields."""
@@ -279,6 +281,35 @@ class Client:
     ) -> Any:
         """Call a handler and wait for its result; see `request`, which also takes arguments of any name."""
         return await self.request(handler, key, args, idempotency_key=idempotency_key, timeout=timeout, result=result)
+
+    async def foreign(
+        self,
+        method: int,
+        args: bytes = b"",
+        *,
+        key: str = "",
+        fork: bool = False,
+        idempotency_key: str | None = None,
+        timeout: float | None = CALL_S,  # noqa: ASYNC109  as above
+    ) -> bytes | None:
+        """Call a method by its number, of a program in another language or of a service; gives its bytes or None.
+
+        Args:
+            method: its number, [-2**31, 2**31).
+            args: its bytes.
+            key: of the entity; empty for a service of one object.
+            fork: wait for nothing but that it is logged; None is given.
+            idempotency_key: as of `request`, as all that follows.
+            timeout: likewise.
+
+        Raises: UnknownMethod; as `request`.
+        """
+        handler = SEND if fork else CALL
+        arguments = {"method": method, "args": args}
+        found: bytes | None = await self.request(
+            handler, key, arguments, idempotency_key=idempotency_key, timeout=timeout, result=_BYTES
+        )
+        return found
 
     async def request(
         self,

@@ -139,6 +139,22 @@ class SyncClient:
         """Call a handler and wait for its result; see `Client.request` for meaning and errors."""
         return self.request(handler, key, args, idempotency_key=idempotency_key, timeout=timeout, result=result)
 
+    def foreign(
+        self,
+        method: int,
+        args: bytes = b"",
+        *,
+        key: str = "",
+        fork: bool = False,
+        idempotency_key: str | None = None,
+        timeout: float | None = CALL_S,
+    ) -> bytes | None:
+        """Call a method by its number; see `Client.foreign`."""
+        client = self._client
+        return self._wait(
+            client.foreign(method, args, key=key, fork=fork, idempotency_key=idempotency_key, timeout=timeout)
+        )
+
     def request(
         self,
         handler: str,

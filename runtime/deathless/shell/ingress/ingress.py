@@ -1,6 +1,7 @@
 """The HTTP ingress: a process beside a replica that turns HTTP requests into calls and queries.
 
     POST /{service}/{key}/{handler}       JSON object of named arguments -> JSON result
+    POST /{service}/{key}/{number}        bytes -> bytes (shell.ingress.by_number)
     GET  /{service}/{key}/{query}?args    arguments in the query string; `stale=true` on request
     GET  /{service}/-/invocations/{id}    the result of a call that was answered 202 (shell.ingress.results)
     ...  /{service}/-/...                 what operators ask and order (shell.ingress.operators)
@@ -13,8 +14,9 @@ client, in batches, and answers with what the shard recorded. The shard remember
 without one gets a UUIDv7 of ours, told in the answer's header, so it can be repeated. That makes every call here safe
 to send again, which we do ourselves when our session has expired.
 
-    202 the handler still waits   400 arguments, with the path of the field   404 service or handler   405 wrong method
-    409 the handler raised   401 who calls is not known   403 it may not, or it is for operators   413 too large
+    202 the handler still waits   204 a method returned no bytes   400 arguments, with the path of the field
+    401 who calls is not known   403 it may not, or it is for operators   404 service, handler or method
+    405 wrong method   409 the handler raised   413 too large
     415 not JSON   429, 507 with Retry-After
     422 key reused, or outside its window   503 no primary, nothing was done   504 no reply in time: repeat it
 
@@ -60,6 +62,7 @@ from deathless.shell.client.active_trace import tracer
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.members import announce_at, announce_later, ingress_address_path
 from deathless.shell.ingress.browsers import PAGE_METHODS, Browsers
+from deathless.shell.ingress.by_number import NumberRoute, Numbers, check_bytes
 from deathless.shell.ingress.callers import Admitted, CallersAtFront, challenge
 from deathless.shell.ingress.openapi import encode_document
 from deathless.shell.ingress.operators import Operators, Page, find_page, operators_of
@@ -80,7 +83,7 @@ from deathless.shell.web.http2 import ALPN, Http2Connection
 from deathless.shell.web.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.web.protocol import HttpServer
 from deathless.shell.web.replica_metrics import labels_of, replica_metrics
-from deathless.shell.web.request import HttpLimits, Request, RequestTasks, problem, unforeseen
+from deathless.shell.web.request import JSON, HttpLimits, Request, RequestTasks, problem, unforeseen
 from deathless.shell.web.tls import front_tls
 
 _LOG: Final = logging.getLogger("deathless.ingress")
@@ -128,6 +131,7 @@ class Ingress:
         self._routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         former = service.declared.former_names()
         self._routes |= {old.encode(): Route(service.specs[now], old) for old, now in former.items()}
+        self._numbers = Numbers(service)
         self._name = service.name.encode()
         self._key_bytes_max = limits.key_bytes_max
         self.trace = tracer(None)
@@ -209,7 +213,7 @@ class Ingress:
         if parts[1] != self._name:
             raise UnknownService(f"this is service {self.service.name!r}")
         name = unescape(parts[3], "the handler's name").encode() if b"%" in parts[3] else parts[3]
-        route = self._routes.get(name)
+        route: Route | NumberRoute | None = self._routes.get(name) or self._numbers.find(name, request)
         if route is None:
             raise UnknownHandler(f"{self.service.name} has no handler or query {_text(name)!r}")
         key = unescape(parts[2], "the key of the address")
@@ -219,10 +223,10 @@ class Ingress:
             raise InvalidArgument("a key that begins with a zero byte is not for users")
         if len(key.encode()) > self._key_bytes_max:
             raise TooLarge(f"the key is longer than {self._key_bytes_max} bytes")
-        if route.query:
-            self._query(request, route, key)
-        else:
+        if isinstance(route, NumberRoute) or not route.query:
             self._call(request, route, key)
+        else:
+            self._query(request, route, key)
 
     def _own_page(self, request: Request, parts: list[bytes], shown: bytes) -> bool:
         """Answer what is ours below `/{service}/-/`; False: it is a call for the key `-`."""
@@ -279,20 +283,21 @@ class Ingress:
             self._answers["200"] += 1
             request.respond(200, body)
 
-    def _call(self, request: Request, route: Route, key: str) -> None:
+    def _call(self, request: Request, route: Route | NumberRoute, key: str) -> None:
         if request.method != b"POST":
             self._wrong_method(request, b"POST")
             return
-        if not self._is_json(
-            request, request.headers.get(b"content-type", b"application/json" if not request.body else b"")
-        ):
+        if not self._is_readable(request, route):
             return
         if request.query:
             raise InvalidArgument("a handler takes its arguments in the body, not in the query string")
         shard = shard_of(key.encode(), self.client.shards)
         link = self.client.shard(shard)
         idempotency_key = idempotency_key_of(request, link)
-        arguments = route.from_json(request.body, key)
+        if isinstance(route, NumberRoute):
+            arguments = route.from_bytes(request.body)
+        else:
+            arguments = route.from_json(request.body, key)
         message = self.trace(request, self.client.encode(route.name, key, arguments, idempotency_key.decode()))
         pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
         refusal = link.refusal()
@@ -304,6 +309,18 @@ class Ingress:
             link.submit_message(message, pending)
         except DeathlessError as error:
             pending.failed(error)
+
+    def _is_readable(self, request: Request, route: Route | NumberRoute) -> bool:
+        """Answer 415 to a body that this route does not take."""
+        if not isinstance(route, NumberRoute):
+            kind = b"application/json" if not request.body else b""
+            return self._is_json(request, request.headers.get(b"content-type", kind))
+        try:
+            check_bytes(request)
+        except InvalidArgument as error:
+            self._answer_error(request, error, status=415)
+            return False
+        return True
 
     def _is_json(self, request: Request, kind: bytes) -> bool:
         """Answer 415 to a body that is not JSON."""
@@ -338,7 +355,7 @@ class Ingress:
             self._wrong_method(request, b"GET, HEAD")
             return
         now = self._loop.time()
-        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request), shard), invocation)
+        self.accepted(Pending(self, request, ResultRoute(request), b"", b"", now, wait_of(request), shard), invocation)
 
     def accepted(self, pending: Pending, invocation: int) -> None:
         """The handler waits, and the caller with it, as long as it said."""
@@ -349,7 +366,14 @@ class Ingress:
     # ---- answers ---------------------------------------------------------------------------------------------
 
     def finish(
-        self, pending: Pending, status: int, body: bytes, error: DeathlessError | None = None, headers: Headers = ()
+        self,
+        pending: Pending,
+        status: int,
+        body: bytes,
+        error: DeathlessError | None = None,
+        headers: Headers = (),
+        *,
+        content_type: bytes = JSON,
     ) -> None:
         """Answer a request that went to the shard; a second answer to it is dropped."""
         self._pending.pop(pending, None)
@@ -363,7 +387,7 @@ class Ingress:
             told.append((b"idempotency-key", pending.idempotency_key))
         if isinstance(error, RetryLater):
             told.append(_retry_after(error))
-        pending.request.respond(status, body, headers=told)
+        pending.request.respond(status, body, content_type=content_type, headers=told)
 
     def _answer_error(
         self, request: Request, error: DeathlessError, *, status: int = 0, door: Mapping[str, str] = remedies.HTTP

@@ -10,7 +10,7 @@ execution and errors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from itertools import count
 from typing import Final, cast
@@ -19,8 +19,10 @@ import msgspec
 
 from deathless.base import errors
 from deathless.base.errors import DeathlessError
-from deathless.execution.author.schema import REFERENCE, json_schemas
+from deathless.execution.author.foreign_methods import ForeignSpec
+from deathless.execution.author.schema import REFERENCE, Schemas, json_schemas
 from deathless.execution.author.service import HandlerSpec, Service
+from deathless.shell.ingress.openapi_methods import method_paths
 from deathless.shell.ingress.openapi_topics import TOPIC_PHRASES, topic_paths
 
 OPENAPI: Final = "3.1.0"
@@ -127,12 +129,16 @@ def document(service: Service, authentication: str = "") -> Json:
     names = _other_names(schemas.components)
     components = {names.get(name, name): _renamed(schema, names) for name, schema in schemas.components.items()}
     paths: Json = {}
+    inlined: set[str] = set()  # components that stand in the paths
     for name, spec in service.specs.items():
         arguments, result = (_renamed(of[name], names) for of in (schemas.arguments, schemas.results))
-        arguments = components.pop(str(arguments["$ref"]).removeprefix(_SCHEMAS))
+        inlined.add(str(arguments["$ref"]).removeprefix(_SCHEMAS))
+        arguments = components[str(arguments["$ref"]).removeprefix(_SCHEMAS)]
         arguments = _without(arguments, spec.keys[0]) if spec.keys else arguments
         describe = _query if spec.kind == "query" else _handler
         paths[f"/{service.name}/{{key}}/{name}"] = describe(service, spec, arguments, result)
+    paths |= _methods(service, schemas, names, components, inlined)
+    components = {name: schema for name, schema in components.items() if name not in inlined}
     paths[f"/{service.name}/-/invocations/{{invocation}}"] = _result()
     phrases = _PHRASES | (TOPIC_PHRASES if service.topics else {})
     if service.topics:
@@ -157,6 +163,24 @@ def document(service: Service, authentication: str = "") -> Json:
     }
 
 
+def _methods(
+    service: Service, schemas: Schemas, names: Mapping[str, str], components: Mapping[str, Json], inlined: set[str]
+) -> Json:
+    """Give the paths of methods that are called by their numbers."""
+
+    def of(spec: ForeignSpec) -> tuple[Json, Json]:
+        arguments, result = (_renamed(of[spec.name], names) for of in (schemas.arguments, schemas.results))
+        inlined.add(str(arguments["$ref"]).removeprefix(_SCHEMAS))
+        arguments = components[str(arguments["$ref"]).removeprefix(_SCHEMAS)]
+        (taken,) = cast("dict[str, Json]", arguments["properties"]).values()
+        return taken, result
+
+    keyed: Json = {"Idempotency-Key": _to("headers", "IdempotencyKey")}
+    common = {"key": _to("parameters", "IdempotencyKey"), "keyed": keyed, "202": _accepted(keyed)}
+    common |= cast("dict[str, Json]", _errors(_OF_HANDLERS))
+    return method_paths(service, _key(service, ()), of, common)
+
+
 def _version() -> str:
     try:
         return metadata.version("deathless")
@@ -172,7 +196,7 @@ def _handler(service: Service, spec: HandlerSpec, arguments: Json, result: Json)
     return {
         "post": {
             **_told(spec, "handlers"),
-            "parameters": [_key(service, spec), _to("parameters", "IdempotencyKey"), _to("parameters", "Prefer")],
+            "parameters": [_key(service, spec.keys), _to("parameters", "IdempotencyKey"), _to("parameters", "Prefer")],
             "requestBody": body,
             "responses": {
                 "200": {"description": "The result.", "headers": keyed, "content": {_JSON: {"schema": result}}},
@@ -194,7 +218,7 @@ def _query(service: Service, spec: HandlerSpec, arguments: Json, result: Json) -
     return {
         "get": {
             **_told(spec, "queries"),
-            "parameters": [_key(service, spec), _to("parameters", "Stale"), *named],
+            "parameters": [_key(service, spec.keys), _to("parameters", "Stale"), *named],
             "responses": {
                 "200": {"description": "The answer.", "content": {_JSON: {"schema": result}}},
                 **_errors(_OF_QUERIES),
@@ -233,12 +257,12 @@ def _told(spec: HandlerSpec, tag: str) -> Json:
     return told
 
 
-def _key(service: Service, spec: HandlerSpec) -> Json:
+def _key(service: Service, keys: Sequence[str]) -> Json:
     text = "Which object. A key that is `-` is written `%2D`."
     if service.single:
         text = "Any text: the service is one object."
-    elif spec.keys:
-        text = f"The argument `{spec.keys[0]}`."
+    elif keys:
+        text = f"The argument `{keys[0]}`."
     schema: Json = {"type": "string", "minLength": 1}
     return {"name": "key", "in": "path", "required": True, "description": text, "schema": schema}
 

@@ -23,10 +23,11 @@ from deathless.codec.untrusted import MsgpackReader
 from deathless.codec.wire import ReplyError, accepted_invocation
 from deathless.core.client.events import error_of
 from deathless.shell.client.shard_client import Client
+from deathless.shell.ingress.by_number import NumberRoute
 from deathless.shell.ingress.results import ResultRoute
 from deathless.shell.ingress.routes import Route, field_of
 from deathless.shell.ingress.uuid7 import drawn_key
-from deathless.shell.web.request import Request, problem
+from deathless.shell.web.request import JSON, Request, problem
 
 _LOG: Final = logging.getLogger("deathless.ingress")
 IDEMPOTENCY_KEY_MAX: Final = 255
@@ -57,7 +58,14 @@ class Front(Protocol):
         ...
 
     def finish(
-        self, pending: Pending, status: int, body: bytes, error: DeathlessError | None = None, headers: Headers = ()
+        self,
+        pending: Pending,
+        status: int,
+        body: bytes,
+        error: DeathlessError | None = None,
+        headers: Headers = (),
+        *,
+        content_type: bytes = JSON,
     ) -> None:
         """Answer the request."""
         ...
@@ -74,7 +82,7 @@ class Pending:
         self,
         ingress: Front,
         request: Request,
-        route: Route | ResultRoute,
+        route: Route | NumberRoute | ResultRoute,
         message: bytes,
         idempotency_key: bytes,
         began: float,
@@ -106,7 +114,8 @@ class Pending:
 
     def _answered(self, reply: bytes) -> None:
         if reply[:1] == b"\x00":
-            self._finish(200, self.route.result_to_json(reply[1:]))
+            status, body, kind = self.route.answer(reply[1:])
+            self.ingress.finish(self, status, body, content_type=kind)
             return
         invocation = accepted_invocation(reply)
         if invocation is not None:
@@ -140,9 +149,6 @@ class Pending:
     def finish_late(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """See Late."""
         self.ingress.finish(self, status, body, None, headers)
-
-    def _finish(self, status: int, body: bytes) -> None:
-        self.ingress.finish(self, status, body)
 
     def _finish_error(self, error: DeathlessError, kind: str = "") -> None:
         self.ingress.finish(self, error.http_status, problem(error, field=field_of(error), kind=kind), error)

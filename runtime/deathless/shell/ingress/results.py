@@ -11,6 +11,7 @@ the call is confirmed and goes on by itself. Does not: read or write HTTP. Impor
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from typing import Final, Protocol
@@ -21,12 +22,14 @@ from deathless.base.errors import DeathlessError, InvalidArgument, UnknownHandle
 from deathless.base.shards import read_invocation, show_invocation
 from deathless.shell.client.shard_client import Client
 from deathless.shell.client.waiters import Receiver
+from deathless.shell.ingress.routes import RAW, Answer
 from deathless.shell.web.json_results import result_as_json
 from deathless.shell.web.request import Request
 
 WAIT_S: Final = 30.0  # for a result, where the caller says nothing
 WAIT_MAX_S: Final = 600.0
 INVOCATIONS: Final = (b"-", b"invocations")  # of the path, behind the service
+_decode_bytes: Final = msgspec.msgpack.Decoder(bytes | None).decode
 _LOG: Final = logging.getLogger("deathless.ingress")
 _WAIT: Final = re.compile(rb'wait\s*=\s*"?(\d{1,9})"?')
 
@@ -108,12 +111,22 @@ class LateResults:
 
 
 class ResultRoute:
-    """How a result goes out whose handler is not known here: as plain values."""
+    """How a result goes out whose handler is not known here: as plain values, or bytes as they are.
 
-    @staticmethod
-    def result_to_json(result: bytes) -> bytes:
-        """Give the JSON of a msgpack result. Raises: ResultUnreadable."""
-        return result_as_json(result)
+    Args:
+        request: says in Accept whether it takes bytes (`application/octet-stream`).
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._raw = RAW in request.headers.get(b"accept", b"").lower()
+
+    def answer(self, result: bytes) -> Answer:
+        """Give what is answered with a msgpack result. Raises: ResultUnreadable."""
+        if self._raw:
+            with contextlib.suppress(msgspec.DecodeError):
+                found = _decode_bytes(result)
+                return Answer(204, b"", RAW) if found is None else Answer(200, found, RAW)
+        return Answer(200, result_as_json(result))
 
 
 def place_of(raw: bytes, shards: int) -> tuple[int, int]:

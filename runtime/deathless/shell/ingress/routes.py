@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -19,7 +19,9 @@ from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, T
 from deathless.execution.author.service import HandlerSpec
 from deathless.shell.web.json_bodies import check_body
 from deathless.shell.web.json_results import result_as_json
+from deathless.shell.web.request import JSON
 
+RAW: Final = b"application/octet-stream"
 _LOG: Final = logging.getLogger("deathless.ingress")
 _PATH: Final = re.compile(r"`(\$[^`]*)`")
 _NAMED: Final = re.compile(r"(?:required field|unknown field) `([^`]*)`")
@@ -46,6 +48,14 @@ def _given(arguments: type[msgspec.Struct]) -> type[msgspec.Struct]:
         frozen=True,
         gc=False,
     )
+
+
+class Answer(NamedTuple):
+    """How a recorded result goes out."""
+
+    status: int
+    body: bytes
+    content_type: bytes = JSON
 
 
 class Route:
@@ -118,6 +128,10 @@ class Route:
             if field.encode_name == name:
                 return isinstance(msgspec.inspect.type_info(field.type), kinds)
         return False
+
+    def answer(self, result: bytes) -> Answer:
+        """Give what is answered with a msgpack result. Raises: ResultUnreadable."""
+        return Answer(200, self.result_to_json(result))
 
     def result_to_json(self, result: bytes) -> bytes:
         """Give the JSON of a msgpack result. Raises: ResultUnreadable."""

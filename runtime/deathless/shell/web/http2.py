@@ -47,7 +47,7 @@ from deathless.base.errors import DeathlessError, InvalidArgument, TooLarge
 from deathless.shell.web.http2_frames import FRAME_BYTES_MAX, Frames, Refused
 from deathless.shell.web.http2_head import LENGTH, Heads, read_head
 from deathless.shell.web.protocol import HttpServer, OpenConnection
-from deathless.shell.web.request import Request, Sender, problem, unforeseen
+from deathless.shell.web.request import NO_CONTENT, Request, Sender, problem, unforeseen
 from deathless.shell.web.streamed_body import StreamedBody
 
 _LOG: Final = logging.getLogger("deathless.http")
@@ -66,6 +66,9 @@ _CONFIG: Final = H2Configuration(
     validate_inbound_headers=False,  # see http2_head
     normalize_inbound_headers=False,
 )
+
+
+_OF_BODY: Final = (b"content-type", b"content-length")
 
 
 class _Library(H2Connection):
@@ -103,6 +106,8 @@ class StreamRequest(Request):
         """Give the answer to the connection, which sends it as it can."""
         self._response = b""  # one answer
         lines = _lines(connection, status, content_type, ((b"content-length", b"%d" % len(body)), *headers))
+        if status == NO_CONTENT:
+            lines = [line for line in lines if line[0] not in _OF_BODY]
         self._send(lines, b"" if self.method == b"HEAD" else body, None)
 
 

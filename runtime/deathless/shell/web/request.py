@@ -25,6 +25,7 @@ from deathless.shell.web.streamed_body import StreamedBody
 
 _LOG: Final = logging.getLogger("deathless.http")
 JSON: Final = b"application/json"
+NO_CONTENT: Final = 204  # of an answer without a body
 _PACKED: Final = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 _ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _VERSIONS: Final = ("1.0", "1.1", "2")  # what HTTP/1.1's parser calls "2.0" is none of them
@@ -166,10 +167,10 @@ class Request:
             lines += b"connection: close\r\n"
         elif self.version == "1.0":
             lines += b"connection: keep-alive\r\n"
-        self._response = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s%s\r\n%s" % (
+        of_body = b"content-type: %s\r\ncontent-length: %d\r\n" % (content_type, len(body))
+        self._response = b"%s%s%s%s\r\n%s" % (
             _STATUS_LINES[status],
-            content_type,
-            len(body),
+            b"" if status == NO_CONTENT else of_body,  # RFC 9110, 8.6: such an answer has neither
             connection.date_line,
             lines,
             b"" if self.method == b"HEAD" else body,

@@ -109,7 +109,7 @@ def _roots(service: Service) -> list[Root]:
     if service.birth_function is not None:
         shared.append(service.birth_function)
     roots = []
-    for spec in (*service.specs.values(), *service.inputs.values()):
+    for spec in service.written:
         begins = (_begin_of(owner) for owner in (spec.function, *shared))
         roots += [Root(spec.name, spec.kind, *at) for at in begins if at]
     return roots

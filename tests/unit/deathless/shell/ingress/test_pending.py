@@ -20,7 +20,7 @@ from deathless.shell.client.shard_client import Client
 from deathless.shell.client.waiters import Receiver
 from deathless.shell.ingress.pending import Headers, Pending
 from deathless.shell.ingress.routes import Route
-from deathless.shell.web.request import Request
+from deathless.shell.web.request import JSON, Request
 
 
 class Front:
@@ -41,7 +41,14 @@ class Front:
         self.waiting.append(invocation)
 
     def finish(
-        self, pending: Pending, status: int, body: bytes, error: DeathlessError | None = None, headers: Headers = ()
+        self,
+        pending: Pending,
+        status: int,
+        body: bytes,
+        error: DeathlessError | None = None,
+        headers: Headers = (),
+        *,
+        content_type: bytes = JSON,
     ) -> None:
         self.ended.append((status, msgspec.json.decode(body)))
         self.headers.append(headers)

@@ -163,6 +163,17 @@ async def test_a_result_that_is_asked_for_is_waited_for_again_and_again() -> Non
         assert (await asked).json == 7
 
 
+@pytest.mark.parametrize(
+    ("value", "status", "body"), [(b"\x00\xff", 200, b"\x00\xff"), (None, 204, b""), (7, 200, b"7")]
+)
+async def test_bytes_are_given_as_they_are_to_who_accepts_them(value: object, status: int, body: bytes) -> None:
+    async with site() as s:
+        asked = asyncio.ensure_future(s.ask(get("/bank/-/invocations/9", "Accept: application/octet-stream")))
+        await s.attached()
+        s.replica.finish(9, ok_reply(msgspec.msgpack.encode(value)))
+        assert ((await asked).status, (await asked).body) == (status, body)
+
+
 async def test_a_result_that_nobody_knows_is_404() -> None:
     async with site() as s:
         s.replica.shard.results[9] = error_reply(InvocationUnknown.code, "InvocationUnknown", "9")

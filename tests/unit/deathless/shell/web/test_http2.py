@@ -68,6 +68,18 @@ async def test_request_reaches_the_application_as_one_of_http1_does_and_is_answe
         assert (await wire.answer(wire.ask(head("GET", "/again")))).body == b"GET /again||"
 
 
+async def test_an_answer_without_a_body_has_no_headers_of_one() -> None:
+    async with spoken() as b:
+        b.app.hold = True
+        wire = await opened(b)
+        number = wire.ask(head("POST", "/a"), b"x")
+        await b.app.wait(1)
+        b.app.held[0].respond(204, b"", headers=[(b"x-a", b"1")])
+        answer = await wire.answer(number)
+        assert (answer.status, answer.body, answer.headers[b"x-a"]) == (204, b"", b"1")
+        assert not {b"content-length", b"content-type"} & answer.headers.keys()
+
+
 async def test_bytes_may_come_one_by_one() -> None:
     async with spoken() as b:
         wire = await opened(b)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.codec.peer_messages import is_service_name
-from deathless.foreign.names import is_instance_name, service_of
+from deathless.execution.author.instance_names import is_instance_name, service_of
 
 NAMES = st.text(string.ascii_letters + string.digits, min_size=2, max_size=62).map(lambda text: f"a{text}")
 
