@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -15,8 +16,10 @@ from cli_tool import ROOT, Bank
 from go_program import go_counter
 from replica_set import children_of, send_signal, wait_for
 
+from deathless.base.config import ReplicaConfig
 from deathless.sdk.client import SyncClient
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses
+from deathless.shell.web.application_metrics import ask_application
 
 MANIFEST = """\
 apiVersion: deathless.dev/v1alpha1
@@ -56,6 +59,10 @@ class Counter(Bank):
     def client(self) -> SyncClient:
         """One of its service."""
         return SyncClient("bank", [f"dir:{self.directory}"])
+
+    def config(self) -> ReplicaConfig:
+        """Of the first replica, as far as it says whom to ask."""
+        return ReplicaConfig(service="bank", module="", directory=str(self.directory), replica="r0")
 
     def leader(self) -> ApplicationStatus | None:
         """The application that leads, by what all tell."""
@@ -133,6 +140,31 @@ def test_replica_whose_program_is_there_leads_when_the_leaders_program_dies(tmp_
         assert taken_over
         assert add(client, 7) == 7
         counter.wait_for_all()
+
+
+def test_what_a_program_did_is_counted_over_its_processes(tmp_path: Path) -> None:
+    """Metrics of the process that keeps it: the program is killed, and takes a checkpoint."""
+    calls = 60  # a program without others takes a checkpoint once four times as much is due
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter, counter.client() as client:
+        counter.write_manifest(1)
+        counter.up()
+        assert [add(client, 1) for _ in range(calls)][-1] == calls
+        pid = wait_for(lambda: asked(counter, starts=1), "its metrics").pid
+        assert send_signal(pid, signal.SIGKILL)
+        assert add(client, 1) == calls + 1
+        told = wait_for(lambda: asked(counter, starts=2), "its second start")
+        assert list(told.ends.values()) == [1] and told.pid != pid
+        assert told.checkpoints and told.checkpoint_position > 0 and told.checkpoint_bytes > 0
+        assert (told.checkpoint_failures, told.differences, told.refused, told.unnamed) == (0, 0, {}, 0)
+        caught_up = wait_for(lambda: asked(counter, starts=2, position=calls), "all of its rows")
+        assert (caught_up.behind_rows, caught_up.state) == (0, "leading")
+
+
+def asked(counter: Counter, *, starts: int, position: int = 0) -> ApplicationStatus | None:
+    """What the process that keeps the program says, once that leads, has begun so often and is so far."""
+    told = asyncio.run(ask_application(counter.config()))
+    there = told is not None and (told.state, told.starts) == ("leading", starts)
+    return told if there and told is not None and told.position >= position else None
 
 
 def shown_leader(counter: Counter) -> str | None:
