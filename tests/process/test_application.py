@@ -154,17 +154,38 @@ def test_what_a_program_did_is_counted_over_its_processes(tmp_path: Path) -> Non
         assert add(client, 1) == calls + 1
         told = wait_for(lambda: asked(counter, starts=2), "its second start")
         assert list(told.ends.values()) == [1] and told.pid != pid
-        assert told.checkpoints and told.checkpoint_position > 0 and told.checkpoint_bytes > 0
+        assert told.checkpoints
         assert (told.checkpoint_failures, told.differences, told.refused, told.unnamed) == (0, 0, {}, 0)
-        caught_up = wait_for(lambda: asked(counter, starts=2, position=calls), "all of its rows")
-        assert (caught_up.behind_rows, caught_up.state) == (0, "leading")
+        later = wait_for(lambda: asked(counter, starts=2, position=calls, checkpoint=1), "its rows and a checkpoint")
+        assert (later.behind_rows, later.checkpoint_bytes > 0) == (0, True)
 
 
-def asked(counter: Counter, *, starts: int, position: int = 0) -> ApplicationStatus | None:
+def test_status_says_that_the_program_ends_again_and_again(tmp_path: Path) -> None:
+    """And that it serves, once it does."""
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter, counter.client() as client:
+        counter.write_manifest(1)
+        copy = tmp_path / "counter.py"
+        copy.write_text("raise SystemExit(3)\n")
+        counter.up()
+        text = wait_for(lambda: shown_failing(counter), "a status that says so")
+        assert "r0 is primary, but its program does not serve" in text and "r0: program failing: DL3103" in text
+        shutil.copy(counter.program, copy)
+        assert add(client, 7) == 7
+        wait_for(lambda: counter.run("status", code=None).returncode == 0, "a status in which all is well")
+
+
+def shown_failing(counter: Counter) -> str:
+    """What `deathless status` shows; empty: the program has not ended often enough."""
+    done = counter.run("status", code=None)
+    return done.stdout if done.returncode == 69 and "program failing" in done.stdout else ""
+
+
+def asked(counter: Counter, *, starts: int, position: int = 0, checkpoint: int = -1) -> ApplicationStatus | None:
     """What the process that keeps the program says, once that leads, has begun so often and is so far."""
     told = asyncio.run(ask_application(counter.config()))
-    there = told is not None and (told.state, told.starts) == ("leading", starts)
-    return told if there and told is not None and told.position >= position else None
+    if told is None or (told.state, told.starts) != ("leading", starts):
+        return None
+    return told if told.position >= position and told.checkpoint_position >= checkpoint else None
 
 
 def shown_leader(counter: Counter) -> str | None:

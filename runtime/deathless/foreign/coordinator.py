@@ -262,7 +262,7 @@ class Coordinator:
                     actions.append(EndFile())
                 case on.Differs():
                     self.differences.append(effect.difference)
-                    self.counts.differences += 1
+                    self.counts.differed(_told(effect.difference))
                 case _:
                     pass  # bytes were sent; a connection is made when there is something to send; the end is told apart
         return actions + self._advance(now)
@@ -450,6 +450,11 @@ def _noted(welcome: StreamWelcome) -> Expectation | None:
             f"the log has a lane up to position {welcome.last_id}, and its row up to {position} was refused"
         )
     return Expectation(position, known[:HASH_BYTES], known[HASH_BYTES:])
+
+
+def _told(difference: Difference) -> str:
+    """Give a difference as a sentence."""
+    return f"to {difference.target or 'itself'}, at position {difference.position}: {difference.what.value}"
 
 
 def _group(waiting: deque[Item]) -> list[Item]:

@@ -66,7 +66,7 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, Death
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses, write_status
 from deathless.shell.link.side_process import keep_beside, led_epoch, run_beside
-from deathless.shell.link.standing import Standing
+from deathless.shell.link.standing import PROGRAM_SERVES, PROGRAM_TEXT_MAX, Program, Standing
 from deathless.shell.net.abstract_socket import listen_local
 from deathless.shell.net.admin_call import access_of, ask
 from deathless.shell.net.status_port import StatusPort
@@ -83,6 +83,8 @@ UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has no
 STATUS_S: Final = 1.0
 HAND_OVER_S: Final = 3.0  # a hand-over that takes longer is not waited for
 SERVING: Final = frozenset({State.FOLLOWING, State.LEADING})
+LOADED: Final = SERVING | {State.SNAPSHOT, State.LEADING_SNAPSHOT}
+"""States of a program that runs what is logged."""
 
 
 class InOrder:
@@ -370,6 +372,12 @@ class ApplicationProcess:
         self._counts = Counts()
         self._newest = NONE
         self._port: asyncio.Server | None = None
+        self._say: Callable[[msgspec.Struct], None] = lambda _: None
+        self._said: Program | None = None  # what the supervisor was told last
+
+    def attached(self, say: Callable[[msgspec.Struct], None]) -> None:
+        """The line to the supervisor stands."""
+        self._say = say
 
     async def start(self) -> None:
         """Listen for who asks how it is. Raises: PortTaken when another process is this replica's."""
@@ -387,7 +395,8 @@ class ApplicationProcess:
 
     async def run(self) -> None:
         """Work until it is cancelled."""
-        status = asyncio.get_running_loop().create_task(self._keep_status())
+        loop = asyncio.get_running_loop()
+        telling = loop.create_task(self._keep_telling()), loop.create_task(self._keep_status())
         try:
             while True:
                 last = self._standings.last
@@ -401,7 +410,8 @@ class ApplicationProcess:
                 await self._hand_over()
                 await asyncio.sleep(self._starts.pause_s)
         finally:
-            status.cancel()
+            for task in telling:
+                task.cancel()
             if self._port is not None:
                 self._port.close()
 
@@ -467,6 +477,31 @@ class ApplicationProcess:
             at_us=time.time_ns() // 1000,
         )
 
+    def program(self) -> Program:
+        """Say how it is, as far as that changes seldom."""
+        running, told = self.running, self._starts
+        serves = running is not None and running.machine.state in LOADED
+        state = PROGRAM_SERVES if serves else "failing" if told.keeps_failing else "loading" if running else "ended"
+        text = "" if serves or self._error is None else f"{self._error.code} {self._error}"
+        return Program(
+            state=state,
+            text=text[:PROGRAM_TEXT_MAX],
+            differs=self._counts.difference[:PROGRAM_TEXT_MAX],
+            skipped=running.coordinator.skipped if running is not None else self._said.skipped if self._said else 0,
+        )
+
+    def _tell(self) -> None:
+        program = self.program()
+        if program != self._said:
+            self._said = program
+            self._say(program)
+
+    async def _keep_telling(self) -> None:
+        """Apart from what waits for the shared directory, which may hang."""
+        while True:
+            self._tell()
+            await asyncio.sleep(STATUS_S)
+
     async def _keep_status(self) -> None:
         while True:
             with contextlib.suppress(OSError):
@@ -482,7 +517,8 @@ async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
     if binding is None:
         raise InvalidConfig(f"service {config.service} has no binding, so no application {name!r}")
     told = {"command": " ".join(binding.command)}
-    await keep_beside(ApplicationProcess(config, binding), pair, lambda: _LOG.info("application starts", extra=told))
+    process = ApplicationProcess(config, binding)
+    await keep_beside(process, pair, lambda: _LOG.info("application starts", extra=told), process.attached)
 
 
 def main(arguments: list[str]) -> int:

@@ -28,6 +28,7 @@ class Counts:
     def __init__(self) -> None:
         self.ends: Counter[str] = Counter()  # processes that ended, by the code of their error or STOPPED
         self.differences = 0  # outputs that were not what was logged
+        self.difference = ""  # the last of these; empty: there was none
         self.refused: Counter[str] = Counter()  # outputs that went nowhere: TOO_LONG or TOO_MANY_TARGETS
         self.refusal = ""  # the last of these, and why; empty: there was none
         self.unnamed = 0  # calls to names that no service can have
@@ -62,6 +63,11 @@ class Counts:
         """
         self.refused[TOO_LONG if isinstance(item, Oversized) else TOO_MANY_TARGETS] += 1
         self.refusal = f"to {target or 'itself'}: {reason}"
+
+    def differed(self, text: str) -> None:
+        """It emitted something else than what was logged; a sentence says what."""
+        self.differences += 1
+        self.difference = text
 
     def checkpoint_kept(self, seconds: float) -> None:
         """A checkpoint is durable, after so many seconds."""
