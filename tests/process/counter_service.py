@@ -10,6 +10,7 @@ from pathlib import Path
 from cli_tool import Bank
 from replica_set import wait_for
 
+from deathless.base.config import ReplicaConfig
 from deathless.sdk.client import SyncClient
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses
 
@@ -49,6 +50,10 @@ class Counter(Bank):
     def client(self) -> SyncClient:
         """One of its service."""
         return SyncClient("bank", [f"dir:{self.directory}"])
+
+    def config(self) -> ReplicaConfig:
+        """Of the first replica, as far as it says whom to ask."""
+        return ReplicaConfig(service="bank", module="", directory=str(self.directory), replica="r0")
 
     def leader(self) -> ApplicationStatus | None:
         """The application that leads, by what all tell."""

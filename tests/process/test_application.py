@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from go_program import go_counter
 from replica_set import children_of, send_signal, wait_for
 
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses
+from deathless.shell.web.application_metrics import ask_application
 
 TRIES = 5
 SETTLED_US = 4_000_000
@@ -73,6 +75,52 @@ def test_replica_whose_program_is_there_leads_when_the_leaders_program_dies(tmp_
         assert taken_over
         assert add(client, 7) == 7
         counter.wait_for_all()
+
+
+def test_what_a_program_did_is_counted_over_its_processes(tmp_path: Path) -> None:
+    """Metrics of the process that keeps it: the program is killed, and takes a checkpoint."""
+    calls = 60  # a program without others takes a checkpoint once four times as much is due
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter, counter.client() as client:
+        counter.write_manifest(1)
+        counter.up()
+        assert [add(client, 1) for _ in range(calls)][-1] == calls
+        pid = wait_for(lambda: asked(counter, starts=1), "its metrics").pid
+        assert send_signal(pid, signal.SIGKILL)
+        assert add(client, 1) == calls + 1
+        told = wait_for(lambda: asked(counter, starts=2), "its second start")
+        assert list(told.ends.values()) == [1] and told.pid != pid
+        assert told.checkpoints
+        assert (told.checkpoint_failures, told.differences, told.refused, told.unnamed) == (0, 0, {}, 0)
+        later = wait_for(lambda: asked(counter, starts=2, position=calls, checkpoint=1), "its rows and a checkpoint")
+        assert (later.behind_rows, later.checkpoint_bytes > 0) == (0, True)
+
+
+def test_status_says_that_the_program_ends_again_and_again(tmp_path: Path) -> None:
+    """And that it serves, once it does."""
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter, counter.client() as client:
+        counter.write_manifest(1)
+        copy = tmp_path / "counter.py"
+        copy.write_text("raise SystemExit(3)\n")
+        counter.up()
+        text = wait_for(lambda: shown_failing(counter), "a status that says so")
+        assert "r0 is primary, but its program does not serve" in text and "r0: program failing: DL3103" in text
+        shutil.copy(counter.program, copy)
+        assert add(client, 7) == 7
+        wait_for(lambda: counter.run("status", code=None).returncode == 0, "a status in which all is well")
+
+
+def shown_failing(counter: Counter) -> str:
+    """What `deathless status` shows; empty: the program has not ended often enough."""
+    done = counter.run("status", code=None)
+    return done.stdout if done.returncode == 69 and "program failing" in done.stdout else ""
+
+
+def asked(counter: Counter, *, starts: int, position: int = 0, checkpoint: int = -1) -> ApplicationStatus | None:
+    """What the process that keeps the program says, once that leads, has begun so often and is so far."""
+    told = asyncio.run(ask_application(counter.config()))
+    if told is None or (told.state, told.starts) != ("leading", starts):
+        return None
+    return told if told.position >= position and told.checkpoint_position >= checkpoint else None
 
 
 def shown_leader(counter: Counter) -> str | None:

@@ -17,6 +17,7 @@ from test_pod_replica import PodSet
 from test_tls_set import files_in
 
 from deathless.base.config import TlsConfig
+from deathless.shell.web.application_metrics import expose_application
 from deathless.shell.web.replica_metrics import MESSAGING, MESSAGING_GROWING
 from deathless.shell.web.sink_metrics import expose_sinks
 from deathless.shell.web.source_metrics import expose_sources
@@ -97,8 +98,9 @@ def test_some_are_used() -> None:
 
 
 def told_elsewhere() -> set[str]:
-    """Families of drivers, traces, sinks and sources, which these replicas have none of."""
-    beside = (expose_sinks({"facts": None}, {}) + expose_sources({"flights": None}, {})).decode()
+    """Families of drivers, traces, sinks, sources and programs, which these replicas have none of."""
+    told = expose_sinks({"facts": None}, {}), expose_sources({"flights": None}, {}), expose_application(None, {})
+    beside = b"".join(told).decode()
     names = [name for name in MESSAGING if name.startswith(("driver_", "spans_"))]
     return {f"deathless_{name}{'_total' if name in MESSAGING_GROWING else ''}" for name in names} | set(
         families(beside)

@@ -35,7 +35,17 @@ STYLES: Final = {
 }
 # Conditions of which False is good; of all others True is.
 GOOD_WHEN_FALSE: Final = frozenset(
-    {"Progressing", "Degraded", "UpgradeRequired", "OpenAccess", "Paused", "Fenced", "Running"}
+    {
+        "Progressing",
+        "Degraded",
+        "UpgradeRequired",
+        "ProgramDiffers",
+        "RowsSkipped",
+        "OpenAccess",
+        "Paused",
+        "Fenced",
+        "Running",
+    }
 )
 
 
@@ -119,7 +129,8 @@ def summary(name: str, status: ServiceStatus) -> str:
 def replica_rows(status: ServiceStatus) -> list[tuple[object, ...]]:
     """Give the rows of a service's replicas."""
     return [
-        (one.name, one.pod, one.node, one.role, one.ready, one.epoch or None, one.problem) for one in status.members
+        (one.name, one.pod, one.node, one.role, one.ready, one.epoch or None, one.program, one.problem)
+        for one in status.members
     ]
 
 
@@ -129,7 +140,7 @@ def shard_rows(status: ServiceStatus) -> list[tuple[object, ...]]:
 
 
 SHARD_COLUMNS: Final = ("shard", "primary", "epoch", "ready pods")
-REPLICA_COLUMNS: Final = ("replica", "pod", "node", "role", "ready", "epoch", "problem")
+REPLICA_COLUMNS: Final = ("replica", "pod", "node", "role", "ready", "epoch", "program", "problem")
 
 
 def is_bad(found: Condition) -> bool:

@@ -51,6 +51,11 @@ class ReplicaStatus(StatusPart, frozen=True):
     role: Annotated[str, Meta(max_length=63), told("Its role, as it announces it.")] = ""
     ready: Annotated[bool, told("Whether its pod is ready.")] = False
     epoch: Annotated[int, Meta(ge=0), told("The epoch it knows.")] = 0
+    program: Annotated[
+        str,
+        Meta(max_length=63),
+        told("How its program is: serving, loading, ended, failing; empty if the service's code is a module."),
+    ] = ""
     problem: Annotated[Text, told("What prevents it from serving, in its own words.")] = ""
 
 

@@ -87,6 +87,10 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: int = 0  # it leads, and lets so many activities end before it hands over
     waits_until: int = 0  # when it hands over all the same, seconds
     settings: str = ""  # hash of the replica.json that it was started with; empty: an image that does not tell it
+    program: str = ""  # serving, loading, ended or failing; empty: its code is a module, or it does not tell
+    program_text: str = ""  # why its program ended last, while that does not serve: `DLnnnn text (remedy)`
+    program_differs: str = ""  # the last message that its program sent otherwise when it was run again
+    program_skips: int = 0  # rows of which an operator has the program skip something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

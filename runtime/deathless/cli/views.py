@@ -25,10 +25,12 @@ STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one th
 def replica_row(view: ReplicaView) -> tuple[object, ...]:
     """Give one replica's cells, in the order of COLUMNS."""
     troubles = (
+        view.program not in ("", "serving") and f"program {view.program}",
         view.full and "log full",
         view.outbox_full and "outbox full",
         view.outside_held and "outside held",
         view.clock and f"clock {view.clock}",
+        view.program_differs and "program differs",
     )
     condition = view.condition or next((trouble for trouble in troubles if trouble), "")
     state = STATE_WORDS.get(view.state, view.state)
@@ -76,9 +78,9 @@ def _replicas(view: ServiceView) -> str:
         shards = f"{led} of {len(view.parts)} shards have a primary"
         return f"{view.service}: {shards}, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
     if view.serving:
-        return (
-            f"{view.service}: {view.primary} is primary, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
-        )
+        program = ", but its program does not serve" if view.without_program else ""
+        leads = f"{view.primary} is primary{program}, epoch {view.epoch}"
+        return f"{view.service}: {leads}; {up} of {len(view.replicas)} replicas run"
     return f"{view.service}: no primary; {up} of {len(view.replicas)} replicas run"
 
 
@@ -90,6 +92,19 @@ def unreached(view: ServiceView) -> list[str]:
         since = "is not reached" if peer.away_s is None else f"has not been reached for {peer.away_s:.0f} s"
         whose = f"{peer.told_by}: " if len(view.parts) > 1 else ""
         lines.append(f"{whose}{name} {since}: {peer.problem or 'not connected yet'}")
+    return lines
+
+
+def programs(view: ServiceView) -> list[str]:
+    """Give a line for each thing that is wrong with a replica's program; none: they serve, or there are none."""
+    lines = []
+    for one in view.replicas:
+        if one.program not in ("", "serving"):
+            lines.append(f"{one.replica}: program {one.program}: {one.program_text}".rstrip(": "))
+        if one.program_differs:
+            lines.append(f"{one.replica}: its program sent something else when it was run again: {one.program_differs}")
+        if one.program_skips and one.replica in view.primaries:
+            lines.append(f"{one.replica}: its program skips something of {one.program_skips} rows")
     return lines
 
 

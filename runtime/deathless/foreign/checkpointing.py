@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
@@ -20,6 +21,7 @@ from deathless.base.errors import ApplicationStateMissing, StorageFailed
 from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found, Writing
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
+from deathless.foreign.watching.counts import Counts
 
 _LOG: Final = logging.getLogger("deathless.application")
 UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
@@ -37,15 +39,23 @@ class Checkpointing:
         feed: whose rows are held.
         hold_back: told whether no more of the application is to be read.
         kept: told the position of each checkpoint of ours that is durable.
+        counts: of what becomes of checkpoints; None: nobody asks for them.
     """
 
     def __init__(
-        self, folder: Checkpoints, feed: Feed, hold_back: Callable[[bool], None], kept: Callable[[int], None]
+        self,
+        folder: Checkpoints,
+        feed: Feed,
+        hold_back: Callable[[bool], None],
+        kept: Callable[[int], None],
+        counts: Counts | None = None,
     ) -> None:
         self._folder = folder
         self._feed = feed
         self._hold_back = hold_back
         self._kept = kept
+        self._counts = counts or Counts()
+        self._began_at = 0.0  # monotonic seconds: of the one that is written
         self._actions: asyncio.Queue[BeginFile | WriteFile | EndFile] = asyncio.Queue()
         self._unwritten = 0
         self._writing: Writing | None = None
@@ -104,6 +114,7 @@ class Checkpointing:
                 if self._writing is not None:
                     self._writing.drop()
                 self._writing = None
+                self._counts.checkpoint_failures += 1
                 _LOG.warning("a checkpoint of the application is not kept", extra={"why": str(error)})
                 if self._newest < 0:
                     raise StorageFailed(f"the application's first checkpoint: {error}") from error
@@ -111,6 +122,7 @@ class Checkpointing:
     async def _write(self, action: BeginFile | WriteFile | EndFile) -> None:
         match action:
             case BeginFile(head):
+                self._began_at = time.monotonic()
                 self._writing = await asyncio.to_thread(self._folder.begin, head)
             case WriteFile(data):
                 self._count(-len(data))
@@ -126,6 +138,7 @@ class Checkpointing:
         if not await asyncio.to_thread(writing.end) and position == 0:
             raise ApplicationStateMissing("another replica's application began at the same time, and its start counts")
         self._newest = max(self._newest, position)
+        self._counts.checkpoint_kept(time.monotonic() - self._began_at)
         await asyncio.to_thread(self._keep_rows)
         self._kept(position)
 

@@ -39,6 +39,7 @@ from deathless.foreign.rows import Emitted, Given, What, decode_given, encode_it
 from deathless.foreign.skips import Skip, answers
 from deathless.foreign.streams import Stream, Streams
 from deathless.foreign.waiting import ITEM_BYTES, Rows, Unlogged, size_of
+from deathless.foreign.watching.counts import Counts, Impulses
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.items import HASH_BYTES, shape_of
 from deathless.protocols.ambrosia.lanes import Difference, Expectation
@@ -114,6 +115,7 @@ class Coordinator:
         nonces: gives 16 bytes by chance.
         every: how much is delivered between two checkpoints.
         skips: what an operator has the application not get, by position.
+        counts: of all processes of the application beside its replica; None: nobody asks for them.
     """
 
     def __init__(
@@ -123,11 +125,11 @@ class Coordinator:
         nonces: Callable[[], bytes],
         every: Every,
         skips: Mapping[int, Skip] | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.differences: list[Difference] = []  # that were found, the fatal ones included
-        self.refused = 0  # outputs that were too long, or for too many targets
-        self.refusal = ""  # why the last of them was
         self.outside_held = False  # it is not told to lead, since it may then reach the outside
+        self.counts = counts or Counts()
         self.plan = CheckpointPlan(every)
         self._machine = machine
         self._owned = owned
@@ -135,7 +137,7 @@ class Coordinator:
         self._streams = Streams(nonces)
         self._rows = Rows()
         self._unlogged = Unlogged()
-        self._impulses: deque[Rpc] = deque()  # that were not offered yet
+        self._impulses = Impulses()
         self._skips = skips or {}
         self._lead_from: int | None = None  # rows below it are delivered before it leads; None: its replica does not
         self._told_to_lead = False
@@ -165,11 +167,22 @@ class Coordinator:
         return self._unlogged.bytes
 
     @property
+    def skipped(self) -> int:
+        """Rows of which an operator has it skip something."""
+        return len(self._skips)
+
+    @property
+    def unlogged_impulses(self) -> int:
+        """Impulses that were emitted and are not known to be logged."""
+        return self._impulses.unlogged
+
+    @property
     def problem(self) -> str:
         """Why outputs are not logged, code first where it has one; empty: nothing is told."""
-        if self._streams.problem or not self.refused:
+        refused = self.counts.refused.total()
+        if self._streams.problem or not refused:
             return self._streams.problem
-        return f"messages refused since it started: {self.refused}, the last one {self.refusal}"
+        return f"messages refused: {refused}, the last one {self.counts.refusal}"
 
     # ---- what the owner tells ------------------------------------------------------------------------------------
 
@@ -189,7 +202,9 @@ class Coordinator:
         assert self._machine.state is State.WAITING
         self._loaded, self._rows.delivered = True, head.position
         self._initial = head.initial if head.position == 0 else None
-        self._impulses += [each for at, skip in self._skips.items() if at > head.position for each in answers(skip)]
+        self._impulses.waiting += [
+            each for at, skip in self._skips.items() if at > head.position for each in answers(skip)
+        ]
         self.plan.first_is_kept = True
         load = on.Load(length=head.length, lsn=head.position, records=head.records, lanes=decode_lanes(head.lanes))
         for lane in load.lanes:
@@ -239,11 +254,12 @@ class Coordinator:
             match effect:
                 case on.Emitted():
                     self._unlogged.add(effect.target, effect.position, effect.item)
+                    self.counts.emitted(effect.target, effect.item)
                 case on.ImpulseEmitted():
-                    self._impulses.append(effect.rpc)
+                    self._impulses.emitted(effect.rpc)
+                    self.counts.impulses += 1
                 case on.OutputRefused():
-                    self.refused += 1
-                    self.refusal = f"to {effect.target or 'itself'}: {effect.reason}"
+                    self.counts.refuse(effect.target, effect.item, effect.reason)
                 case on.InitialMade():
                     self._initial = effect.data
                 case on.CheckpointWanted():
@@ -258,6 +274,7 @@ class Coordinator:
                     actions.append(EndFile())
                 case on.Differs():
                     self.differences.append(effect.difference)
+                    self.counts.differed(_told(effect.difference))
                 case _:
                     pass  # bytes were sent; a connection is made when there is something to send; the end is told apart
         return actions + self._advance(now)
@@ -280,6 +297,8 @@ class Coordinator:
         welcomed = self._streams.received(kind, body, now)
         for target, each in self._streams.lanes.items():
             self._unlogged.logged(target, each.connection.sender.committed_id)
+        if self._streams.control is not None:
+            self._impulses.logged(self._streams.control.connection.sender.committed_id)
         actions = self._welcomed(welcomed) if welcomed is not None else []
         return actions + self._advance(now)
 
@@ -401,8 +420,9 @@ class Coordinator:
                 return
             control.offer(0, Emitted(What.INITIAL, self._initial))
             self._initial = None
-        while self._impulses:
-            group = _group(self._impulses)
+        while self._impulses.waiting:
+            group = _group(self._impulses.waiting)
+            self._impulses.offered(control.next_id, group)
             control.offer(control.next_id, Emitted(What.ITEMS, encode_items(group, with_destination=True)))
 
     def _offer(self, target: str, each: Stream) -> None:
@@ -442,6 +462,11 @@ def _noted(welcome: StreamWelcome) -> Expectation | None:
             f"the log has a lane up to position {welcome.last_id}, and its row up to {position} was refused"
         )
     return Expectation(position, known[:HASH_BYTES], known[HASH_BYTES:])
+
+
+def _told(difference: Difference) -> str:
+    """Give a difference as a sentence."""
+    return f"to {difference.target or 'itself'}, at position {difference.position}: {difference.what.value}"
 
 
 def _group(waiting: deque[Item]) -> list[Item]:

@@ -17,7 +17,7 @@ decide when to read. Imports topics and this package.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from deathless.foreign.rows import INPUTS, Given, What, encode_items
 from deathless.foreign.skips import Skip, without
@@ -32,6 +32,17 @@ ROWS_MAX: Final = 2048  # read at once, at least a block
 HOLD: Final = "application"
 NOTHING: Final = encode_items([])
 _COLUMNS: Final = ("_position", *Given.__struct_fields__)
+
+
+class Ahead(NamedTuple):
+    """What was published, seen from an application that has not got all of it."""
+
+    reach: int  # position behind the last row
+    bytes: int  # that it had not got, as the topic's files hold them
+
+    def rows(self, delivered: int) -> int:
+        """Rows that an application lacks which got all up to a position."""
+        return max(self.reach - 1 - delivered, 0)
 
 
 class Feed:
@@ -62,6 +73,7 @@ class Feed:
         self._former = former
         self._begun = False  # a row of this incarnation's own is there
         self._skips = skips or {}
+        self.ahead = Ahead(0, 0)  # when it was looked last
         self._there = False  # something was published
 
     @property
@@ -86,6 +98,11 @@ class Feed:
     def _given(self, position: int, row: Given) -> Given:
         skip = self._skips.get(position)
         return row if skip is None else without(row, skip)
+
+    def look_ahead(self, delivered: int) -> None:
+        """Look how much there is behind a position. Raises: InvalidArgument, OSError."""
+        reach = self.reach()
+        self.ahead = Ahead(reach, self._reader.bytes_from(delivered + 1) if reach > delivered + 1 else 0)
 
     def hold(self, position: int) -> bool:
         """Keep the rows from a position on; False: there are none yet. Raises: TopicRowsDropped, OSError."""

@@ -32,7 +32,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import BindingConfig, ReplicaConfig
-from deathless.base.errors import DeathlessError, InvalidConfig, StorageFailed, StreamFenced
+from deathless.base.errors import DeathlessError, InvalidConfig, PortTaken, StorageFailed, StreamFenced
 from deathless.base.foreign.binding import message_bytes
 from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
@@ -55,6 +55,8 @@ from deathless.foreign.heirs import Heirs
 from deathless.foreign.settings import settings_of
 from deathless.foreign.skips import Skips
 from deathless.foreign.starts import Starts
+from deathless.foreign.watching.counts import STOPPED, Counts
+from deathless.foreign.watching.newest import NONE, newest_checkpoint
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
@@ -65,9 +67,12 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, Death
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses, write_status
 from deathless.shell.link.side_process import keep_beside, primary_epoch, run_beside
-from deathless.shell.link.standing import Standing
+from deathless.shell.link.standing import PROGRAM_SERVES, PROGRAM_TEXT_MAX, Program, Standing
+from deathless.shell.net.abstract_socket import listen_local
 from deathless.shell.net.admin_call import access_of, ask
+from deathless.shell.net.status_port import StatusPort
 from deathless.shell.process.output import never_wait
+from deathless.shell.web.application_metrics import application_socket
 from deathless.sources.link import Packets as Arrived
 from deathless.sources.link import ShardLink
 
@@ -79,6 +84,8 @@ UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has no
 STATUS_S: Final = 1.0
 HAND_OVER_S: Final = 3.0  # a hand-over that takes longer is not waited for
 SERVING: Final = frozenset({State.FOLLOWING, State.LEADING})
+LOADED: Final = SERVING | {State.SNAPSHOT, State.LEADING_SNAPSHOT}
+"""States of a program that runs what is logged."""
 
 
 class InOrder:
@@ -114,9 +121,12 @@ class Run:
         binding: of the application.
         standing: how the replica stands now.
         starts: is told when it serves.
+        counts: of what it does.
     """
 
-    def __init__(self, config: ReplicaConfig, binding: BindingConfig, standing: Standing, starts: Starts) -> None:
+    def __init__(
+        self, config: ReplicaConfig, binding: BindingConfig, standing: Standing, starts: Starts, counts: Counts
+    ) -> None:
         owned = Owned(standing.service_id, standing.incarnation)
         bounds = Bounds(message_bytes_max=message_bytes(config.make_limits()))
         self.machine = ApplicationMachine(
@@ -128,7 +138,7 @@ class Run:
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
         files = RealFileSystem(Path(config.directory))
         skips = Skips(files).read(owned.incarnation)
-        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips)
+        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips, counts)
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
         self._config = config
@@ -147,20 +157,22 @@ class Run:
             self._feed,
             self._application.hold,
             lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
+            counts,
         )
 
     def status(self) -> ApplicationStatus:
         """Say how it is."""
-        coordinator = self.coordinator
+        coordinator, ahead = self.coordinator, self._feed.ahead
         return ApplicationStatus(
             replica=self._config.replica,
             state=self.machine.state.name.lower(),
             pid=self._application.pid,
             epoch=self.epoch,
             position=coordinator.delivered,
+            behind_rows=ahead.rows(coordinator.delivered),
+            behind_bytes=ahead.bytes,
             waiting_bytes=coordinator.unlogged_bytes,
-            differences=len(coordinator.differences),
-            refused=coordinator.refused,
+            skipped=coordinator.skipped,
             problem=coordinator.problem,
         )
 
@@ -324,7 +336,11 @@ class Run:
     async def _read_rows(self) -> None:
         """Bring rows of the topic as they come."""
         pause_s = READ_MIN_S
+        looked_at = -STATUS_S
         while True:
+            if time.monotonic() - looked_at >= STATUS_S and self.machine.state in SERVING:
+                looked_at = time.monotonic()
+                await asyncio.to_thread(self._feed.look_ahead, self.coordinator.delivered)
             first = self.coordinator.next_row
             rows = await asyncio.to_thread(self._feed.read, first) if first else []
             if rows:
@@ -363,9 +379,23 @@ class ApplicationProcess:
         self._error: DeathlessError | None = None
         self._starts = Starts()
         self._heirs = Heirs(config.replica)
+        self._counts = Counts()
+        self._newest = NONE
+        self._port: asyncio.Server | None = None
+        self._say: Callable[[msgspec.Struct], None] = lambda _: None
+        self._said: Program | None = None  # what the supervisor was told last
+
+    def attached(self, say: Callable[[msgspec.Struct], None]) -> None:
+        """The line to the supervisor stands."""
+        self._say = say
 
     async def start(self) -> None:
-        """Nothing listens here."""
+        """Listen for who asks how it is. Raises: PortTaken when another process is this replica's."""
+        try:
+            name = application_socket(self._config.directory, self._config.owner)
+            self._port = await listen_local(lambda: StatusPort(self.status()), name)
+        except OSError as error:
+            raise PortTaken(f"application: {error.strerror or error}") from None
 
     def told(self, record: object) -> None:
         """The supervisor says how the replica stands."""
@@ -375,7 +405,8 @@ class ApplicationProcess:
 
     async def run(self) -> None:
         """Work until it is cancelled."""
-        status = asyncio.get_running_loop().create_task(self._keep_status())
+        loop = asyncio.get_running_loop()
+        telling = loop.create_task(self._keep_telling()), loop.create_task(self._keep_status())
         try:
             while True:
                 last = self._standings.last
@@ -389,7 +420,10 @@ class ApplicationProcess:
                 await self._hand_over()
                 await asyncio.sleep(self._starts.pause_s)
         finally:
-            status.cancel()
+            for task in telling:
+                task.cancel()
+            if self._port is not None:
+                self._port.close()
 
     async def _hand_over(self) -> None:
         """Have a replica lead whose program is there, if ours leads and its program ended."""
@@ -411,36 +445,77 @@ class ApplicationProcess:
     async def _run_once(self, standing: Standing) -> None:
         """Run the application once, to its end."""
         self._starts.began()
+        reason = STOPPED
         try:
-            self.running = Run(self._config, self._binding, standing, self._starts)
+            self.running = Run(self._config, self._binding, standing, self._starts, self._counts)
             await self.running.run(self._standings.changed, self._standings)
         except (DeathlessError, OSError) as error:
             told = error if isinstance(error, DeathlessError) else StorageFailed(str(error))
-            self._error = told
+            self._error, reason = told, told.code
             _LOG.error("the application ended", extra={"code": told.code, "why": str(told)})
             self._starts.ended(time.monotonic(), failed=True)
         else:
             self._error = None
             self._starts.ended(time.monotonic(), failed=False)
         finally:
+            self._counts.ended(reason, self.running.coordinator.unlogged_impulses if self.running is not None else 0)
             self.running = None
 
     def status(self) -> ApplicationStatus:
         """Say how it is."""
-        running, error = self.running, self._error
+        running, error, counts, newest = self.running, self._error, self._counts, self._newest
         ended = ApplicationStatus(replica=self._config.replica, state="ended")
         told = running.status() if running is not None else ended
         return msgspec.structs.replace(
             told,
+            differences=counts.differences,
+            refused=dict(counts.refused),
+            unnamed=counts.unnamed,
+            impulses=counts.impulses,
+            impulses_lost=counts.impulses_lost,
             starts=self._starts.count,
+            ends=dict(counts.ends),
+            keeps_failing=self._starts.keeps_failing,
+            checkpoint_position=newest.position,
+            checkpoint_bytes=newest.size,
+            checkpoint_at_us=newest.at_us,
+            checkpoint_s=counts.checkpoint_s,
+            checkpoints=counts.checkpoints,
+            checkpoint_failures=counts.checkpoint_failures,
             code=error.code if error is not None else "",
             problem=str(error) if error is not None else told.problem,
             at_us=time.time_ns() // 1000,
         )
 
+    def program(self) -> Program:
+        """Say how it is, as far as that changes seldom."""
+        running, told = self.running, self._starts
+        serves = running is not None and running.machine.state in LOADED
+        state = PROGRAM_SERVES if serves else "failing" if told.keeps_failing else "loading" if running else "ended"
+        text = "" if serves or self._error is None else f"{self._error.code} {self._error}"
+        return Program(
+            state=state,
+            text=text[:PROGRAM_TEXT_MAX],
+            differs=self._counts.difference[:PROGRAM_TEXT_MAX],
+            skipped=running.coordinator.skipped if running is not None else self._said.skipped if self._said else 0,
+        )
+
+    def _tell(self) -> None:
+        program = self.program()
+        if program != self._said:
+            self._said = program
+            self._say(program)
+
+    async def _keep_telling(self) -> None:
+        """Apart from what waits for the shared directory, which may hang."""
+        while True:
+            self._tell()
+            await asyncio.sleep(STATUS_S)
+
     async def _keep_status(self) -> None:
         while True:
             with contextlib.suppress(OSError):
+                self._newest = await asyncio.to_thread(newest_checkpoint, self._config.directory)
                 await asyncio.to_thread(write_status, self._config.directory, self.status())
                 self._heirs.saw(await asyncio.to_thread(read_statuses, self._config.directory), time.monotonic())
             await asyncio.sleep(STATUS_S)
@@ -452,7 +527,8 @@ async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
     if binding is None:
         raise InvalidConfig(f"service {config.service} has no binding, so no application {name!r}")
     told = {"command": " ".join(binding.command)}
-    await keep_beside(ApplicationProcess(config, binding), pair, lambda: _LOG.info("application starts", extra=told))
+    process = ApplicationProcess(config, binding)
+    await keep_beside(process, pair, lambda: _LOG.info("application starts", extra=told), process.attached)
 
 
 def main(arguments: list[str]) -> int:

@@ -34,7 +34,7 @@ BASE = {
     'etcd_server_has_leader{namespace="deathless-system",pod="deathless-lock-store-9"}': "1x300",
 }
 OF_A_SERVICE = re.compile(
-    r"^(deathless_(?:replica|supervisor|ingress|peer|driver|sink|source|outbox|outcomes|operator_service)_\w+)\{"
+    r"^(deathless_(?:replica|supervisor|ingress|peer|driver|program|sink|source|outbox|outcomes|operator_service)_\w+)\{"
 )
 
 

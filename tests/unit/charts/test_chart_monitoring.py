@@ -11,10 +11,12 @@ import pytest
 from tests.unit.charts.rendering import ALL_ON, CHART, ROOT, Object, find, render
 from tests.unit.charts.test_alerts import rules
 
+from deathless.shell.link.application_status import ApplicationStatus
 from deathless.shell.link.sink_status import SinkStatus
 from deathless.shell.link.source_status import SourceStatus
 from deathless.shell.link.standing import Standing
 from deathless.shell.pod.health_port import expose_standing
+from deathless.shell.web.application_metrics import expose_application
 from deathless.shell.web.replica_metrics import MESSAGING, expose_status
 from deathless.shell.web.sink_metrics import expose_sinks
 from deathless.shell.web.source_metrics import expose_sources
@@ -46,6 +48,7 @@ def known() -> set[str]:
     replica += expose_sinks({"facts": SinkStatus(sink="facts", topic="departures", state="ready")}, {}).decode()
     source = SourceStatus(source="rows", kind="files", input="rows", state="reading")
     replica += expose_sources({"rows": source}, {}).decode()
+    replica += expose_application(ApplicationStatus(replica="r0", state="leading"), {}).decode()
     told = re.findall(r"^# TYPE (\S+) (\S+)", replica + Metrics().text().decode(), re.MULTILINE)
     names = set(INGRESS)
     for name, kind in told:

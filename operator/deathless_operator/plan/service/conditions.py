@@ -8,6 +8,7 @@
     ObjectsOwned      no object of the service's names is somebody else's
     UpgradeRequired   the spec names other code than what serves
     StorageReady, LockReady, CertificateReady     what replicas need
+    ProgramReady, ProgramDiffers, RowsSkipped     of services whose code is a program in another language
     OpenAccess        who reaches the service may call it, without proof
     Paused, Fenced    on purpose
 
@@ -27,14 +28,14 @@ from deathless_operator.plan.service.reading import has_been, show_time
 
 MESSAGE_MAX: Final = 2000
 # Conditions whose True is bad news.
-BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired", "OpenAccess")
+BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired", "ProgramDiffers", "OpenAccess")
 # Reasons of what was asked for: no reason to warn, and its steps are told by Progressing alone.
 CALM: Final = (
     "Creating", "Starting", "Rolling", "Scaling", "Suspending", "Suspended", "Waiting", "CheckingImage", "Adopting",
-    "Upgrading",
+    "Upgrading", "ProgramLoading",
 )  # fmt: skip
 # Told when they change, but no reason to warn.
-QUIET: Final = ("Progressing", "Paused", "Fenced")
+QUIET: Final = ("Progressing", "RowsSkipped", "Paused", "Fenced")
 # Conditions that name every reason they have.
 TOLD_WHOLE: Final = ("Degraded",)
 ORDER: Final = (
@@ -48,6 +49,9 @@ ORDER: Final = (
     "LockReady",
     "CertificateReady",
     "UpgradeRequired",
+    "ProgramReady",
+    "ProgramDiffers",
+    "RowsSkipped",
     "OpenAccess",
     "Paused",
     "Fenced",

@@ -40,7 +40,13 @@ from deathless_operator.plan.service.open_access import tell_access
 from deathless_operator.plan.service.pods import every_replica, handing_over, replicas
 from deathless_operator.plan.service.shards import Shard, is_seen
 from deathless_operator.plan.service.summary import Facts, sum_up
-from deathless_operator.plan.service.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
+from deathless_operator.plan.service.trouble import (
+    tell_fenced,
+    tell_kubernetes,
+    tell_programs,
+    tell_replicas,
+    tell_storage,
+)
 from deathless_operator.plan.service.unchanged import Plan, only_remedy, only_tell, tell_waiting
 from deathless_operator.plan.service.upgrading import image_check, progress
 from deathless_operator.plan.service.upgrading.accepted import (
@@ -584,6 +590,7 @@ class _Planner:
 
     def _finish(self, facts: Facts) -> Plan:
         snapshot, findings = self.snapshot, self.findings
+        tell_programs(snapshot, findings)  # before what follows from it: pods without a program are not ready
         said = tell_replicas(snapshot, findings, facts.passing)
         tell_storage(
             snapshot,

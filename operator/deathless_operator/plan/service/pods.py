@@ -135,7 +135,7 @@ def trouble(pod: PodView) -> tuple[str, str]:
     last = container(pod)
     words = []
     if spoken is not None:
-        words += [spoken.text, spoken.condition, spoken.problem]
+        words += [spoken.text, spoken.condition, spoken.problem, spoken.program_text]
     if last is not None and not last.running:
         words.append(last.message)
     said = max((word.strip() for word in words), key=lambda word: (bool(_CODE.search(word)), len(word)), default="")

@@ -147,6 +147,8 @@ def read_announcement(value: str) -> Announcement | None:
         return None
     if not isinstance(found, dict):
         return None
+    told = found.get("program")
+    program = told if isinstance(told, dict) else {}
     return Announcement(
         replica=text(found, "replica"),
         instance=text(found, "instance"),
@@ -166,6 +168,10 @@ def read_announcement(value: str) -> Announcement | None:
         waits_for=_count(found, "waits_for"),
         waits_until=max(0, min(number(found, "waits_until"), TIME_MAX)),
         since=_moment(found.get("since")),
+        program=_word(program, "state", WORD_MAX),
+        program_text=_word(program, "text", TEXT_MAX),
+        program_differs=_word(program, "differs", TEXT_MAX),
+        program_skips=_count(program, "skipped"),
     )
 
 

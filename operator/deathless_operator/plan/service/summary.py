@@ -22,7 +22,10 @@ from deathless_operator.plan.service.upgrading.accepted import accepted_with, se
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 # In this order a condition that is bad explains why a service is not ready.
-CAUSES = ("Accepted", "ObjectsOwned", "StorageReady", "LockReady", "CertificateReady", "UpgradeRequired", "Degraded")
+CAUSES = (
+    "Accepted", "ObjectsOwned", "StorageReady", "LockReady", "CertificateReady", "UpgradeRequired", "ProgramReady",
+    "Degraded",
+)  # fmt: skip
 # Where one of these is bad the spec is not in force, though every replica may serve.
 OF_THE_SPEC = ("Accepted", "ObjectsOwned", "LockReady", "CertificateReady", "UpgradeRequired")
 # Reasons that tell of the future: what was issued is as the spec asks, and goes on.
@@ -195,6 +198,7 @@ def _member(part: Snapshot, ordinal: int, pod: PodView, said: dict[str, str]) ->
         role=pod.labels.get(names.LABEL_ROLE, ""),
         ready=serves(pod),
         epoch=spoken.epoch if spoken else 0,
+        program=spoken.program[:63] if spoken else "",
         problem=said.get(pod.name, "")[:1000],
     )
 

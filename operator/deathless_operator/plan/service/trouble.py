@@ -19,10 +19,12 @@ from deathless_operator.plan.service.pods import (
     has_settings,
     has_token,
     held,
+    primary,
+    replicas,
     serves,
     trouble,
 )
-from deathless_operator.plan.snapshot import ClaimView, Failure, PodView, Snapshot, Warned
+from deathless_operator.plan.snapshot import Announcement, ClaimView, Failure, PodView, Snapshot, Warned
 
 
 class Meaning(NamedTuple):
@@ -52,6 +54,13 @@ MEANINGS: Final = {
     "DL3050": Meaning(
         "StorageReady", "VolumeTooSmall", "grow the volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"
     ),
+    "DL3100": Meaning("Degraded", "ProgramFailed", "correct spec.binding.command, or the image"),
+    "DL3101": Meaning("Degraded", "ProgramFailed", "the program has to connect both of its ports, receivePort first"),
+    "DL3102": Meaning(
+        "Degraded", "ProgramFailed", "see why the program stands still, or raise its times in spec.binding"
+    ),
+    "DL3103": Meaning("Degraded", "ProgramFailed", "see the program's last lines in the pod's log, and its memory"),
+    "DL3104": Meaning("Degraded", "ProgramFailed", "the program does not do what the protocol wants: correct it"),
     "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see the runbook"),
     "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see the runbook"),
     "DL4003": Meaning(
@@ -94,6 +103,18 @@ REMEDY_BY_STATUS: Final = {
 }
 MADE_TOGETHER_S: Final = 60.0
 """Pods of one set that are made so soon after each other may be of one attempt, in which one was refused."""
+
+PROGRAM_SERVES: Final = "serving"
+PROGRAM_REASONS: Final = {"loading": "ProgramLoading", "failing": "ProgramKeepsFailing", "ended": "ProgramEnded"}
+PROGRAM_DOES: Final = {
+    "loading": "is started and has not run what is logged yet",
+    "failing": "ends again and again before it has served for two seconds, and is started after pauses",
+    "ended": "has no process",
+}
+PROGRAM_REMEDY: Final = (
+    "calls are logged and wait for it, nothing is lost. What to do: see the error's page, and the program's last lines "
+    "in the pod's log; a message that ends it each time can be skipped with `deathless ambrosia skip` in a pod"
+)
 
 
 def tell_replicas(snapshot: Snapshot, findings: Findings, passing: frozenset[str] = frozenset()) -> dict[str, str]:
@@ -386,3 +407,68 @@ def tell_fenced(snapshot: Snapshot, findings: Findings) -> None:
         )
     else:
         findings.tell("Fenced", "False", "NotFenced", "no replica is stopped on purpose")
+
+
+def tell_programs(snapshot: Snapshot, findings: Findings) -> None:
+    """Tell how the programs of a service are whose code is one in another language; nothing where it is a module.
+
+    A replica is not ready while its program does not serve. Here it is told why, and that callers wait where it is the
+    primary's.
+    """
+    spec = snapshot.resource.spec
+    if spec is None or spec.binding is None:
+        return
+    pods = replicas(snapshot)
+    leader = primary(pods)
+    led = pods[leader] if leader is not None else None
+    _tell_leader(None if led is None or led.deleted_at is not None or spec.suspend else led, findings)
+    spoken = [
+        (pod.name, pod.announced)
+        for part, ordinal, pod in every_replica(snapshot)
+        if pod.announced is not None and not held(part, ordinal, pod)
+    ]
+    _tell_differing(spoken, findings)
+    _tell_skipped(spoken, findings)
+
+
+def _tell_leader(pod: PodView | None, findings: Findings) -> None:
+    said = pod.announced.program if pod is not None and pod.announced is not None else ""
+    if pod is None or pod.announced is None:
+        findings.tell("ProgramReady", "Unknown", "NoPrimary", "no replica is primary, so no program leads")
+    elif not said:
+        findings.tell("ProgramReady", "Unknown", "ProgramUnknown", f"{pod.name} has not said yet how its program is")
+    elif said == PROGRAM_SERVES:
+        findings.tell("ProgramReady", "True", "ProgramServes", f"the program of {pod.name} runs what is logged")
+    else:
+        why = f" ({pod.announced.program_text[:800]})" if pod.announced.program_text else ""
+        message = f"{pod.name}: its program {PROGRAM_DOES.get(said, said)}{why}; {PROGRAM_REMEDY}"
+        for kind in ("ProgramReady", "Available", "Ready"):
+            findings.tell(kind, "False", PROGRAM_REASONS.get(said, "ProgramEnded"), message)
+
+
+def _tell_differing(spoken: list[tuple[str, Announcement]], findings: Findings) -> None:
+    differing = [(name, said.program_differs) for name, said in spoken if said.program_differs]
+    if not differing:
+        findings.tell("ProgramDiffers", "False", "SameOutputs", "what programs send again is what they had sent")
+        return
+    name, what = differing[0]
+    message = (
+        f"the program of {name} sent something else when it was run again, {what[:800]}; likewise "
+        f"{len(differing) - 1} more. Nothing that differs has left. What to do: look for a clock, a random number or "
+        "the order of a map in it; `deathless ambrosia replay --from oldest` in a pod shows the message. This is told "
+        "until the replica starts anew"
+    )
+    findings.tell("ProgramDiffers", "True", "OutputDiffers", message)
+
+
+def _tell_skipped(spoken: list[tuple[str, Announcement]], findings: Findings) -> None:
+    count = max((said.program_skips for _, said in spoken), default=0)
+    if count:
+        rows = "1 row" if count == 1 else f"{count} rows"
+        message = (
+            f"an operator has the programs skip messages of {rows}, by which they ended each time; "
+            "`deathless ambrosia skip` in a pod lists them"
+        )
+        findings.tell("RowsSkipped", "True", "SkippedByOperator", message)
+    else:
+        findings.tell("RowsSkipped", "False", "NothingSkipped", "programs get every message")

@@ -17,6 +17,7 @@ from deathless.cli.views import (
     handing_over,
     live_drivers,
     live_table,
+    programs,
     replica_row,
     summary,
     unreached,
@@ -42,11 +43,12 @@ EXIT_DOWN = 69
     help="Refresh interval of --watch.",
 )
 def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: float) -> int:
-    """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
+    """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary, or its program does
+    not serve.
 
-    Below the replicas it shows what a primary waits for before it hands over, and which other services and drivers the
-    primary can't reach, since when and why. Of a pipeline it shows the drivers on this machine: who drives, under which
-    number, and where Spark's pages are.
+    Below the replicas it shows what is wrong with programs, what a primary waits for before it hands over, and which
+    other services and drivers the primary can't reach, since when and why. Of a pipeline it shows the drivers on this
+    machine: who drives, under which number, and where Spark's pages are.
 
     \b
     deathless status
@@ -64,7 +66,7 @@ def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: 
         print_json(view)
     else:
         show(view)
-    return 0 if view.serving else EXIT_DOWN
+    return 0 if view.serving and not view.without_program else EXIT_DOWN
 
 
 def show(view: ServiceView) -> None:
@@ -76,8 +78,13 @@ def show(view: ServiceView) -> None:
     if drivers := driver_rows(view):
         print()
         print_table(DRIVER_COLUMNS, drivers)
-    for line in [*handing_over(view, time.time()), *unreached(view)]:
+    for line in _below(view):
         print(line)
+
+
+def _below(view: ServiceView) -> list[str]:
+    """Give the lines below the tables."""
+    return [*programs(view), *handing_over(view, time.time()), *unreached(view)]
 
 
 async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
@@ -98,8 +105,7 @@ async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             view = await look_at_all(found.parts, with_peers=True)
-            told = [*handing_over(view, time.time()), *unreached(view)]
-            below = [Text(line, style="bold yellow") for line in told]
+            below = [Text(line, style="bold yellow") for line in _below(view)]
             tables = [live_table(view), *live_drivers(view)]
             live.update(Group(Text(summary(view)), Text(), *tables, *below), refresh=True)
             await asyncio.sleep(interval)

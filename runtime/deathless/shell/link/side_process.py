@@ -16,6 +16,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.shell.link.config_file import read_config
@@ -53,13 +55,19 @@ def primary_epoch(standing: Standing) -> int:
     return standing.epoch if standing.role == PRIMARY and standing.service_id else 0
 
 
-async def keep_beside(process: SideProcess, pair: socket.socket, begun: Callable[[], object]) -> None:
+async def keep_beside(
+    process: SideProcess,
+    pair: socket.socket,
+    begun: Callable[[], object],
+    attached: Callable[[Callable[[msgspec.Struct], None]], object] = lambda _: None,
+) -> None:
     """Have a process work until the supervisor is gone, or SIGTERM.
 
     Args:
         process: not started yet.
         pair: our end of the line from the supervisor.
         begun: told that it works.
+        attached: given what sends a record to the supervisor, before the process works.
 
     Raises: as its `start` and `run`.
     """
@@ -71,6 +79,7 @@ async def keep_beside(process: SideProcess, pair: socket.socket, begun: Callable
     pair.setblocking(False)
     line = LineProtocol(Standing, process.told, ended.set)
     await loop.create_connection(lambda: line, sock=pair)
+    attached(line.send)
     begun()
     work = loop.create_task(process.run(), name="side process")
     stop = loop.create_task(ended.wait())

@@ -3,6 +3,7 @@
     supervisor --Standing--> announcer   what the pod's labels and annotations shall say
                --Standing--> health      what probes and metrics are told
                <--Fenced---- announcer   an operator keeps the worker stopped, or does not any more
+               <--Program--- application how the program beside the replica is
 
 Guarantees: a record is the whole truth at its moment, so a reader needs the last one only. Does not: decide anything.
 Imports msgspec only: the announcer's process stays small.
@@ -22,6 +23,19 @@ SHARED = (
     "problem", "client", "ingress",
 )  # fmt: skip
 """Fields that are as in the supervisor's report to the others."""
+
+
+class Program(msgspec.Struct, tag="program", frozen=True, kw_only=True):
+    """How the program beside a replica is, as the process that keeps it says; it changes seldom, so nothing counts."""
+
+    state: str  # serving; loading: it is started, and not there yet; ended: it has no process; failing: again and again
+    text: str = ""  # why it ended last, `DLnnnn text (remedy)`; empty while it serves, or if it never ended
+    differs: str = ""  # the last message that it sent otherwise when it was run again; empty: none
+    skipped: int = 0  # rows of which an operator has it skip something
+
+
+PROGRAM_SERVES = "serving"
+PROGRAM_TEXT_MAX = 500  # characters of each text
 
 
 class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
@@ -57,6 +71,7 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     outside_held: bool = False  # of a primary: what it sends to the outside is held until an operator lets it go
     others: tuple[str, ...] = ()  # names of the other replicas
     led: bool = False  # it leads, or hears who does
+    program: Program | None = None  # None: the code is a module, or nothing was said of its program yet
     silent: dict[str, str] = {}  # of a primary: instances that it has not heard for SILENT_S, by replica
 
 

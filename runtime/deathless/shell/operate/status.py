@@ -19,6 +19,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, OtherDirectory
 from deathless.shell.directory.members import Member, read_members
+from deathless.shell.link.standing import PROGRAM_SERVES, Program
 from deathless.shell.net.admin_call import Access, access_of, ask, fitted
 from deathless.shell.operate.agents import DriverView, look_at_drivers
 
@@ -48,6 +49,10 @@ class ReplicaView(msgspec.Struct, rename="camel"):
     waits_since: int = 0  # when that began, seconds since 1970
     waits_until: int = 0  # when it hands over all the same
     outside_held: bool = False  # of a primary: what it sends to the outside is held until an operator lets it go
+    program: str = ""  # serving, loading, ended or failing; empty: the code is a module, or it is not known
+    program_text: str = ""  # why it ended last, while it does not serve
+    program_differs: str = ""  # the last message that it sent otherwise when it was run again
+    program_skips: int = 0  # rows of which an operator has it skip something
 
 
 class UnreachedPeer(msgspec.Struct, rename="camel"):
@@ -86,6 +91,12 @@ class ServiceView(msgspec.Struct, rename="camel"):
             any(view.replica == part.primary and view.state == "running" for view in part.replicas)
             for part in self.parts
         )
+
+    @property
+    def without_program(self) -> list[ReplicaView]:
+        """The primaries whose program is known not to serve, so that callers wait."""
+        led = [view for part in self.parts for view in part.replicas if view.replica == part.primary]
+        return [view for view in led if view.program not in ("", PROGRAM_SERVES)]
 
     @property
     def primaries(self) -> set[str]:
@@ -132,6 +143,7 @@ class _Told(msgspec.Struct):
     waits_since: int = 0
     waits_until: int = 0
     outside_held: bool = False
+    program: Program | None = None
     heard_ms: int = msgspec.field(name="heardMs", default=-1)
 
 
@@ -291,6 +303,9 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
         )
         view.full, view.outbox_full, view.clock = r.full, r.outbox_full, r.clock
         view.waits_for, view.waits_since, view.waits_until = r.waits_for, r.waits_since, r.waits_until
+        if r.program is not None:
+            view.program, view.program_text, view.program_differs = r.program.state, r.program.text, r.program.differs
+            view.program_skips = r.program.skipped
         view.outside_held = r.outside_held
     view.answered = answered
     if member is not None:

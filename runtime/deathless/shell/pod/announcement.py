@@ -44,7 +44,7 @@ FOLLOWING: Final = frozenset({"standby", "checkpointer", "taking-over"})
 TOLD: Final = (
     "replica", "instance", "generation", "role", "state", "epoch", "full", "outbox_full", "clock", "condition",
     "problem", "text", "fingerprint", "service_id", "incarnation", "since", "settings", "waits_for",
-    "waits_until", "outside_held",
+    "waits_until", "outside_held", "program",
 )  # fmt: skip
 """Fields of the status."""
 
@@ -138,7 +138,7 @@ def label_of(standing: Standing) -> str:
 
 def status_of(standing: Standing) -> str:
     """The annotation's text: the same standing gives the same text."""
-    told = {name: getattr(standing, name) for name in TOLD}
+    told = {name: value for name in TOLD if (value := getattr(standing, name)) is not None}
     return msgspec.json.encode({**told, "role": label_of(standing)}).decode()
 
 

@@ -1,7 +1,7 @@
 """The health port: is this replica alive, is it ready, and its metrics; plain HTTP, without any data of the service.
 
     GET /livez    200 while the supervisor is heard; a probe that fails restarts the whole replica
-    GET /readyz   200 while it follows or leads and its front door accepts; the body says why not
+    GET /readyz   200 while it follows or leads, its program serves and its front door accepts; the body says why not
     GET /metrics  of the replica and, where they answer, of its worker and its HTTP port: counts, nothing of any call
 
 A process of its own: it answers although the worker is down, and nobody's requests slow the supervisor.
@@ -29,7 +29,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.orders import LineProtocol
-from deathless.shell.link.standing import HEARD_MAX_S, SERVING, Standing
+from deathless.shell.link.standing import HEARD_MAX_S, PROGRAM_SERVES, SERVING, Standing
 from deathless.shell.net.listening import split_address
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
@@ -87,7 +87,13 @@ class Health:
 
     async def _ready(self, request: Request) -> None:
         standing = self._standing
-        why = self._silence() or not_ready(standing) or self._upgrades(standing) or await self._front_door(standing)
+        why = (
+            self._silence()
+            or not_ready(standing)
+            or self._upgrades(standing)
+            or self._without_program(standing)
+            or await self._front_door(standing)
+        )
         role, epoch = (standing.role, standing.epoch) if standing is not None else ("", 0)
         body = {"ready": not why, "role": role, "epoch": epoch, "why": why}
         request.respond(503 if why else 200, msgspec.json.encode(body))
@@ -96,6 +102,15 @@ class Health:
         """Why one that was started for an upgrade serves nobody yet: what it takes over for may be called off."""
         taking = standing is not None and standing.role == "taking-over"
         return "taking-over: an upgrade is not made yet" if taking and self._config.upgrade is not None else ""
+
+    def _without_program(self, standing: Standing | None) -> str:
+        """Why its program does not serve, without which the replica is none; empty: it does, or there is none."""
+        if self._config.binding is None or standing is None:
+            return ""
+        program = standing.program
+        if program is None:
+            return "program: nobody has said yet how it is"
+        return "" if program.state == PROGRAM_SERVES else f"program {program.state}: {program.text}".rstrip(": ")
 
     async def _front_door(self, standing: Standing | None) -> str:
         """Why callers are not served; empty: they are."""

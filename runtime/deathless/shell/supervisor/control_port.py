@@ -152,7 +152,7 @@ def status_of(config: ReplicaConfig, detector: Detector, ours: Standing, now: fl
         ours: how its replica stands; what its report does not say is told by it alone.
         now: monotonic seconds.
     """
-    alone = ("waits_for", "waits_since", "waits_until", "outside_held")
+    alone = ("waits_for", "waits_since", "waits_until", "outside_held", "program")
     claim = detector.primary
     heard = {**detector.heard_ms(now), config.replica: 0}
     return {

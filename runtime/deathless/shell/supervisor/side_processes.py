@@ -1,9 +1,10 @@
-"""The processes beside a supervisor: announcer, health port, sinks and sources, told how it stands, and its drivers.
+"""The processes beside a supervisor, told how it stands: announcer, health port, sinks, sources, program; and drivers.
 
     supervisor --(socket pair: Standing)--> announcer   writes role and status on the pod
                --(socket pair: Standing)--> health      answers probes
                --(socket pair: Standing)--> sinks       read topics while it leads, and store their rows outside
                --(socket pair: Standing)--> sources     read outside while it leads, and bring rows to inputs
+               --(socket pair: Standing)--> application keeps the program, and says how that is (Program)
                -----------------------------> drivers   talk to a primary beside them, and to the world outside
 
 All are children, so that neither the API server's silence nor anybody's requests keep the supervisor from answering
@@ -32,7 +33,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.core.supervisor.restarts import Restarts
 from deathless.core.supervisor.side_watch import SideWatch
 from deathless.shell.link.orders import LineProtocol
-from deathless.shell.link.standing import BEAT_S, Fenced, Standing
+from deathless.shell.link.standing import BEAT_S, Fenced, Program, Standing
 
 _LOG: Final = logging.getLogger("deathless.side_processes")
 
@@ -43,17 +44,23 @@ class SideProcess:
     Args:
         name: for the log.
         command: starts it; given its descriptor.
-        fenced: called with what it says; None: it is told nothing, and says nothing.
+        said: called with what it says; None: it is told nothing, and says nothing.
+        gone: called when it has ended.
     """
 
     def __init__(
-        self, name: str, command: Callable[[int], list[str]], fenced: Callable[[bool], None] | None = None
+        self,
+        name: str,
+        command: Callable[[int], list[str]],
+        said: Callable[[object], None] | None = None,
+        gone: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = Restarts()
         self._command = command
-        self._fenced = fenced
+        self._said = said
+        self._gone = gone
         self._line: LineProtocol | None = None
         self._due = True  # it has not got the last standing
         self._attaching: asyncio.Task[None] | None = None
@@ -72,7 +79,7 @@ class SideProcess:
             self.restarts.started(now)
 
     def _start(self, environment: dict[str, str]) -> None:
-        if self._fenced is None:
+        if self._said is None:
             self.process = subprocess.Popen(self._command(-1), env=environment, stdin=subprocess.DEVNULL)
             return
         ours, theirs = socket.socketpair()
@@ -84,14 +91,10 @@ class SideProcess:
             )
             stack.pop_all()
         self._due = True
-        line = LineProtocol(Fenced, self._said, _nothing)
+        line = LineProtocol(Fenced | Program, self._said, _nothing)
         self._line, self._watch = line, SideWatch()
         ours.setblocking(False)
         self._attaching = asyncio.get_running_loop().create_task(_attach(line, ours))
-
-    def _said(self, record: object) -> None:
-        if isinstance(record, Fenced) and self._fenced is not None:
-            self._fenced(record.fenced)
 
     def tell(self, standing: Standing, *, changed: bool) -> None:
         """Send it what it has not got, unless it still has to read what it was sent."""
@@ -118,6 +121,7 @@ class SideProcess:
             return
         self.process = None
         self._close()
+        self._gone()
         self.restarts.ended(now, at_once=False)
         _LOG.warning(
             "%s ended", self.name, extra={"exit_code": process.returncode, "again_in_s": self.restarts.delay_s}
@@ -145,7 +149,9 @@ class SideProcesses:
     """
 
     def __init__(self, config: ReplicaConfig, config_path: str, fenced: Callable[[bool], None]) -> None:
+        self.program: Program | None = None  # None: there is none, or it has not said how it is
         self._all: list[SideProcess] = []
+        self._fenced = fenced
         self._told: Standing | None = None
         self._told_at = 0.0
 
@@ -154,17 +160,30 @@ class SideProcesses:
             return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
 
         if config.announce_kubernetes:
-            self._all.append(SideProcess("announcer", command("pod.announcer"), fenced))
+            self._all.append(SideProcess("announcer", command("pod.announcer"), self._take_fence))
         if config.health_listen:
-            self._all.append(SideProcess("health", command("pod.health_port"), fenced))
+            self._all.append(SideProcess("health", command("pod.health_port"), _says_nothing))
         for driver in config.drivers:
             self._all.append(SideProcess(f"driver {driver.name}", _driver(config_path, driver.name)))
         for sink in config.sinks:
             self._all.append(SideProcess(f"sink {sink.name}", _sink(config_path, sink.name), _says_nothing))
         if config.binding is not None:
-            self._all.append(SideProcess("application", _application(config_path), _says_nothing))
+            path = _application(config_path)
+            self._all.append(SideProcess("application", path, self._take_program, self._program_gone))
         for source in config.sources:
             self._all.append(SideProcess(f"source {source.name}", _source(config_path, source.name), _says_nothing))
+
+    def _take_fence(self, record: object) -> None:
+        if isinstance(record, Fenced):
+            self._fenced(record.fenced)
+
+    def _take_program(self, record: object) -> None:
+        if isinstance(record, Program):
+            self.program = record
+
+    def _program_gone(self) -> None:
+        """The process that keeps the program ended, and the program with it."""
+        self.program = Program(state="ended", text="the process that keeps the program ended, and is started again")
 
     @property
     def pids(self) -> set[int]:
@@ -222,8 +241,8 @@ def _application(config_path: str) -> Callable[[int], list[str]]:
     return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
 
 
-def _says_nothing(_: bool) -> None:
-    """Whatever a sink or a source said would be no operator's word."""
+def _says_nothing(_: object) -> None:
+    """Whatever a sink, a source or the health port said would be no operator's word."""
 
 
 def reap_orphans(own: set[int]) -> None:

@@ -11,7 +11,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.core.supervisor.machine import SupervisorMachine
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.link.settings_file import SettingsFile
-from deathless.shell.link.standing import SHARED, Standing
+from deathless.shell.link.standing import SHARED, Program, Standing
 from deathless.shell.link.status_page import PROVED, Page, waits_of
 
 
@@ -30,13 +30,16 @@ class StandingView:
         self._settings = settings
         self._since = (time.time(), "")  # wall seconds, and the role that began then
 
-    def standing(self, machine: SupervisorMachine, page: Page | None, now: float) -> Standing:
+    def standing(
+        self, machine: SupervisorMachine, page: Page | None, now: float, program: Program | None = None
+    ) -> Standing:
         """How the replica stands.
 
         Args:
             machine: what its supervisor knows and decides.
             page: its worker's; None: there is none yet.
             now: monotonic seconds.
+            program: how the program beside it is; None: there is none, or it is not known.
         """
         report, record, detector = machine.report, self.record, machine.detector
         proved_s = now - page.cells[PROVED] / 1e9 if page is not None else float("inf")
@@ -55,6 +58,7 @@ class StandingView:
             takeovers=machine.takeovers,
             stopping=machine.stop.ordered,
             others=tuple(sorted(set(detector.reports) - {report.replica})),
+            program=program,
             led=report.role == "primary" or detector.led(now),
             silent=detector.silent(now, proved_s),
             **(waits_of(page) if page is not None and report.role == "primary" else {}),

@@ -332,7 +332,7 @@ class Supervisor:
 
     def _standing(self) -> Standing:
         """What is told to the processes beside us."""
-        return self._view.standing(self.machine, self.worker.page, time.monotonic())
+        return self._view.standing(self.machine, self.worker.page, time.monotonic(), self._beside.program)
 
     def status(self) -> dict[str, object]:
         """What `deathless status` shows, as this supervisor knows it."""

@@ -23,6 +23,7 @@ from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.proof import Asker
 from deathless.shell.net.tls import client_context
+from deathless.shell.web.application_metrics import application_metrics
 from deathless.shell.web.metrics import MetricSet, Read
 from deathless.shell.web.sink_metrics import sink_metrics
 from deathless.shell.web.source_metrics import source_metrics
@@ -167,7 +168,12 @@ def labels_of(config: ReplicaConfig) -> dict[str, str]:
 async def replica_metrics(config: ReplicaConfig, address: str | None = None) -> bytes:
     """Give the metrics of the replica, and of what is beside it, in the text format; arguments as for `ask_status`."""
     labels = labels_of(config)
-    parts = _own_metrics(config, address, labels), sink_metrics(config, labels), source_metrics(config, labels)
+    parts = (
+        _own_metrics(config, address, labels),
+        sink_metrics(config, labels),
+        source_metrics(config, labels),
+        application_metrics(config, labels),
+    )
     return b"".join(await asyncio.gather(*parts))
 
 

@@ -12,6 +12,7 @@ from deathless.cli.views import (
     handing_over,
     live_drivers,
     live_table,
+    programs,
     replica_row,
     summary,
     unreached,
@@ -47,6 +48,20 @@ def test_an_outbox_without_room_is_said_and_an_error_comes_first() -> None:
     assert replica_row(crowded)[COLUMNS.index("condition")] == "outbox full"
     crowded.condition = "DL4009"
     assert replica_row(crowded)[COLUMNS.index("condition")] == "DL4009"
+
+
+def test_what_is_wrong_with_programs_is_said_beside_and_below_the_table() -> None:
+    failing = ReplicaView("r0", "running", "primary", program="failing", program_text="DL3103 it ended")
+    differs = ReplicaView("r1", "running", "standby", program="serving", program_differs="to bank, at position 3: x")
+    skips = ReplicaView("r0", "running", "primary", program="serving", program_skips=2)
+    assert [replica_row(each)[-1] for each in (failing, differs, skips)] == ["program failing", "program differs", ""]
+    assert "r0 is primary, but its program does not serve" in summary(view(failing, primary="r0"))
+    assert programs(view(failing, differs, primary="r0")) == [
+        "r0: program failing: DL3103 it ended",
+        "r1: its program sent something else when it was run again: to bank, at position 3: x",
+    ]
+    assert programs(view(skips, primary="r0")) == ["r0: its program skips something of 2 rows"]
+    assert programs(view(PRIMARY, primary="r0")) == []
 
 
 def test_what_a_primary_waits_for_before_it_hands_over_stands_below_the_table() -> None:

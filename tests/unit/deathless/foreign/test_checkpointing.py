@@ -13,6 +13,7 @@ from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing, 
 from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
+from deathless.foreign.watching.counts import Counts
 from deathless.shell.disk.filesystem import RealFileSystem
 
 SERVICE_ID = "ab" * 16
@@ -46,8 +47,9 @@ class Lab:
         self.awaited = -1
         self.held: list[bool] = []
         folder = Checkpoints(files or RealFileSystem(path), writer)
+        self.counts = Counts()
         feed = Feed(str(path), SERVICE_ID, incarnation, former=former)
-        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told)
+        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told, self.counts)
 
     def add(self, position: int, *pieces: bytes) -> None:
         """Give a checkpoint."""
@@ -132,6 +134,8 @@ def test_full_disk_ends_the_first_start_and_drops_a_later_checkpoint(tmp_path: P
         files.full = False
         await lab.write(9)
         assert lab.kept[-1] == 9
+        assert lab.counts.checkpoints == len(lab.kept)
+        assert lab.counts.checkpoint_failures == 4 - len(lab.kept)
 
     asyncio.run(work())
 

@@ -165,6 +165,7 @@ def test_output_that_differs_on_replay_ends_the_application_before_it_leaves() -
     assert "bank/alice" in str(node.error)
     assert sorted(map(int, world.log.sent)) == [1, 2, 3]
     assert node.coordinator.differences
+    assert node.coordinator.counts.differences == len(node.coordinator.differences)
 
 
 def test_arguments_that_differ_are_counted_where_shapes_alone_are_compared() -> None:

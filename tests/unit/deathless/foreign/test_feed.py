@@ -74,6 +74,20 @@ def test_rows_come_in_their_order(tmp_path: Path) -> None:
     assert feed.read(6) == []
 
 
+def test_what_is_behind_is_told_in_rows_and_bytes(tmp_path: Path) -> None:
+    """Whoever has all of it is behind by nothing."""
+    feed = Feed(str(tmp_path), SERVICE_ID, 7)
+    feed.look_ahead(0)
+    assert feed.ahead == (0, 0)
+    publish(tmp_path, 1, 5)
+    sizes = []
+    for delivered in range(6):
+        feed.look_ahead(delivered)
+        assert feed.ahead.rows(delivered) == 5 - delivered
+        sizes.append(feed.ahead.bytes)
+    assert sizes == sorted(sizes, reverse=True) and sizes[4] > sizes[5] == 0
+
+
 def test_what_is_skipped_is_left_out_of_its_row(tmp_path: Path) -> None:
     """The others come as they are."""
     publish(tmp_path, 1, 3)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from deathless.shell.link.side_process import keep_beside, led_epoch
-from deathless.shell.link.standing import Standing
+from deathless.shell.link.standing import Program, Standing
 
 PRIMARY = Standing(service="airports", replica="r0", role="primary", epoch=3, service_id="ab")
 
@@ -56,3 +56,18 @@ def test_it_hears_its_supervisor_and_ends_with_it() -> None:
         return side.notes
 
     assert asyncio.run(live()) == ["started", "begun", PRIMARY, "ended"]
+
+
+def test_process_can_say_something_to_its_supervisor() -> None:
+    async def live() -> bytes:
+        side = Side()
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        program = Program(state="serving")
+        with theirs:
+            life = asyncio.create_task(keep_beside(side, ours, lambda: None, lambda say: say(program)))
+            said = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(theirs, 1000), 30)
+        await asyncio.wait_for(life, 30)
+        return said
+
+    assert msgspec.json.decode(asyncio.run(live()), type=Program) == Program(state="serving")

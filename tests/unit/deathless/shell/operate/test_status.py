@@ -60,6 +60,19 @@ def test_what_is_held_is_seen() -> None:
     assert [one.outside_held for one in seen.replicas[:2]] == [True, False]
 
 
+def test_primary_whose_program_does_not_serve_is_seen() -> None:
+    """That of one that follows, and a service without programs, are none."""
+    failing = {"type": "program", "state": "failing", "text": "DL3103 it ended", "differs": "x", "skipped": 1}
+    seen = view(r0=answer(report("r0", "primary", program=failing), report("r1", "standby", program=failing)))
+    first = seen.replicas[0]
+    assert (first.program, first.program_text, first.program_differs, first.program_skips) == (
+        "failing", "DL3103 it ended", "x", 1,
+    )  # fmt: skip
+    assert seen.serving and [one.replica for one in seen.without_program] == ["r0"]
+    serves = view(r0=answer(report("r0", "primary", program={**failing, "state": "serving"})))
+    assert (serves.without_program, view(r0=answer(*ALL)).without_program) == ([], [])
+
+
 def test_own_word_counts_more_than_another_ones() -> None:
     told = answer(report("r0", "primary", lsn=99, heardMs=400), report("r1", "standby", heardMs=0))
     own = answer(report("r0", "primary", lsn=7, heardMs=0))

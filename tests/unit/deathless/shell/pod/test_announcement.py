@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.shell.link.standing import Standing
+from deathless.shell.link.standing import Program, Standing
 from deathless.shell.pod.announcement import (
     BACK_MAX_S,
     BACK_MIN_S,
@@ -32,6 +32,7 @@ from deathless.shell.pod.announcement import (
     own_patch,
     relief_patch,
     resource_version,
+    status_of,
     uid_of,
 )
 
@@ -136,6 +137,13 @@ def test_status_tells_everything_an_operator_reads() -> None:
         "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5, "settings": "", "waits_for": 2,
         "waits_until": 9, "outside_held": True,
     }  # fmt: skip
+
+
+def test_status_tells_how_the_program_is() -> None:
+    program = Program(state="failing", text="DL3103 it ended", differs="to bank, at position 3: x", skipped=2)
+    status = json.loads(status_of(standing(program=program)))
+    assert status["program"] == msgspec.to_builtins(program)
+    assert "program" not in json.loads(status_of(standing()))
 
 
 @pytest.mark.parametrize("what", ["full", "outbox_full", "outside_held"])

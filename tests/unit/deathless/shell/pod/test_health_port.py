@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import trustme
 
-from deathless.base.config import ReplicaConfig, TlsConfig
-from deathless.shell.link.standing import HEARD_MAX_S, Standing
+from deathless.base.config import BindingConfig, ReplicaConfig, TlsConfig
+from deathless.shell.link.standing import HEARD_MAX_S, Program, Standing
 from deathless.shell.net.tls import server_context
 from deathless.shell.pod import health_port as module
 from deathless.shell.pod.health_port import Health, expose_standing, main, not_ready
@@ -128,6 +128,28 @@ def test_who_takes_over_for_an_upgrade_is_not_ready_before_it_is_made() -> None:
         await http.stop(0)
 
     watched(look, ingress_listen="127.0.0.1:0", upgrade=upgrade)
+
+
+def test_who_has_no_program_that_serves_is_not_ready_and_says_why() -> None:
+    """Where the code is a module nobody asks for one."""
+    binding = BindingConfig(command=("./counter",), instance="bank")
+    failing = Program(state="failing", text="DL3103 it ended")
+
+    async def look(health: Health, address: str) -> None:
+        front, door = await listen(Front())
+        wanted = {
+            None: "program: nobody has said yet how it is",
+            failing: "program failing: DL3103 it ended",
+            Program(state="loading"): "program loading",
+            Program(state="serving"): "",
+        }
+        for program, why in wanted.items():
+            health.told(msgspec.structs.replace(STANDING, role="primary", ingress=door, program=program))
+            status, body = await get(address, "/readyz")
+            assert (status, json.loads(body)["why"]) == (503 if why else 200, why)
+        await front.stop(0)
+
+    watched(look, binding=msgspec.to_builtins(binding), ingress_listen="127.0.0.1:0")
 
 
 def test_front_door_that_hangs_makes_a_replica_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

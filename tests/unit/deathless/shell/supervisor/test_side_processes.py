@@ -18,10 +18,10 @@ from textwrap import dedent
 import msgspec
 import pytest
 
-from deathless.base.config import DriverConfig, ReplicaConfig
+from deathless.base.config import BindingConfig, DriverConfig, ReplicaConfig
 from deathless.core.supervisor.restarts import RESTART_MIN_S
 from deathless.core.supervisor.side_watch import STILL_S
-from deathless.shell.link.standing import BEAT_S, Standing
+from deathless.shell.link.standing import BEAT_S, Program, Standing
 from deathless.shell.process.reaping import end_all
 from deathless.shell.supervisor.side_processes import SideProcess, SideProcesses
 
@@ -59,7 +59,7 @@ def beside(
         def command(descriptor: int) -> list[str]:
             return [sys.executable, "-S", "-c", dedent(script), str(descriptor), str(folder / "heard")]
 
-        processes._all.append(SideProcess("listener", command, said.append))
+        processes._all.append(SideProcess("listener", command, processes._take_fence))
         try:
             processes.start_due(time.monotonic(), dict(os.environ))
             await look(processes, said)
@@ -205,6 +205,49 @@ def test_config_says_which_there_are(settings: dict[str, object], names: list[st
         option, module, *arguments = each._command(7)[1:]
         assert (option, arguments) == ("-m", ["path", "7", str(os.getpid())])
         assert each.name in module and find_spec(module) is not None
+
+
+SAYS_PROGRAM = """
+import os, signal, sys
+os.write(int(sys.argv[1]), b'{"type": "fenced", "fenced": true}\\n{"type": "program", "state": "serving"}\\n')
+signal.pause()
+"""
+
+
+def test_program_is_told_as_it_was_said_and_as_gone_with_the_process_that_keeps_it(tmp_path: Path) -> None:
+    """What it says of a fence is nobody's order."""
+
+    async def main() -> None:
+        config = ReplicaConfig(service="bank", module="m:a", directory=str(tmp_path), replica="r0")
+        fenced: list[bool] = []
+        processes = SideProcesses(config, "unused", fenced.append)
+
+        def command(descriptor: int) -> list[str]:
+            return [sys.executable, "-S", "-c", SAYS_PROGRAM, str(descriptor)]
+
+        child = SideProcess("application", command, processes._take_program, processes._program_gone)
+        processes._all.append(child)
+        try:
+            processes.start_due(0.0, dict(os.environ))
+            await until(lambda: processes.program)
+            assert (processes.program, fenced) == (Program(state="serving"), [])
+            (pid,) = processes.pids
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: child.process is None or child.process.poll() is not None)
+            processes.reap(1.0)
+            assert processes.program is not None and processes.program.state == "ended"
+        finally:
+            end_all(processes.let_go())
+
+    asyncio.run(main())
+
+
+def test_service_with_a_binding_has_a_process_that_keeps_its_program() -> None:
+    config = ReplicaConfig(
+        service="bank", module="m:a", directory="d", replica="r0", binding=BindingConfig(command=("x",), instance="b")
+    )
+    (only,) = SideProcesses(config, "path", lambda _: None)._all
+    assert (only.name, only._command(7)[2:5]) == ("application", ["deathless.foreign.host", "path", "application"])
 
 
 ORPHANS = """

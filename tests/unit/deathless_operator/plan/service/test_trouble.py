@@ -10,6 +10,7 @@ import pytest
 from tests.unit.deathless_operator.plan.plan_world import SPEC, World, claim, is_going, role, running, set_ready
 
 from deathless.base.errors import StorageUnfit
+from deathless.base.foreign.binding import SERVICE_MODULE
 from deathless_operator.model.names import STATUS_ANNOTATION
 from deathless_operator.plan.service.conditions import ORDER, Findings
 from deathless_operator.plan.service.trouble import (
@@ -165,6 +166,81 @@ def test_replica_that_serves_no_more_tells_nothing_of_room(what: str) -> None:
     findings = Findings()
     tell_replicas(with_pod(announced=Announcement(**{what: True}), ready=False), findings)  # type: ignore[arg-type]  # flags
     assert findings.told == {}
+
+
+WITH_PROGRAM = {"module": SERVICE_MODULE, "binding": {"command": ["./counter"]}}
+
+
+def say_program(world: World, name: str, **told: object) -> None:
+    """A replica announces how its program is."""
+    annotations = world.pods[name]["metadata"]["annotations"]
+    announced = json.loads(annotations[STATUS_ANNOTATION])
+    announced["program"] = {"type": "program", "state": "serving"} | told
+    annotations[STATUS_ANNOTATION] = json.dumps(announced)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [("failing", "ProgramKeepsFailing"), ("loading", "ProgramLoading"), ("ended", "ProgramEnded")],
+)
+def test_service_without_the_primarys_program_is_neither_available_nor_ready(state: str, reason: str) -> None:
+    world = running(WITH_PROGRAM)
+    leader = next(name for name, pod in world.replicas().items() if role(pod) == "primary")
+    for name in world.replicas():
+        say_program(world, name)
+    world.operate()
+    assert [world.condition(kind)["status"] for kind in ("ProgramReady", "Available", "Ready")] == ["True"] * 3
+    say_program(world, leader, state=state, text="DL3103 it ended with exit code 1 (read what it printed)")
+    world.operate()
+    for kind in ("ProgramReady", "Available", "Ready"):
+        found = world.condition(kind)
+        assert (found["status"], found["reason"]) == ("False", reason)
+        assert all(words in found["message"] for words in (leader, "DL3103", "What to do"))
+    assert reason in world.told
+    say_program(world, leader)
+    world.operate()
+    assert [world.condition(kind)["status"] for kind in ("ProgramReady", "Available", "Ready")] == ["True"] * 3
+    assert "ProgramServes" in world.told
+
+
+def test_program_of_a_follower_that_ended_is_named_with_its_words() -> None:
+    """Its pod is not ready, and the service is available."""
+    world = running(WITH_PROGRAM)
+    for name in world.replicas():
+        say_program(world, name)
+    follower = next(name for name, pod in world.replicas().items() if role(pod) != "primary")
+    set_ready(world.pods[follower], ready=False)
+    say_program(world, follower, state="failing", text="DL3103 it ended (read what it printed)")
+    world.operate()
+    degraded = world.condition("Degraded")
+    assert (degraded["reason"], follower in degraded["message"]) == ("ProgramFailed", True)
+    assert [world.condition(kind)["status"] for kind in ("ProgramReady", "Available", "Ready")] == [
+        "True", "True", "False",
+    ]  # fmt: skip
+
+
+def test_program_that_differs_and_rows_that_are_skipped_are_conditions() -> None:
+    """The service serves on."""
+    world = running(WITH_PROGRAM)
+    first = min(world.replicas())
+    for name in world.replicas():
+        say_program(world, name)
+    world.operate()
+    quiet = {kind: world.condition(kind)["status"] for kind in ("ProgramDiffers", "RowsSkipped")}
+    say_program(world, first, differs="to bank, at position 3: the bytes differ", skipped=2)
+    world.operate()
+    differs, skipped = world.condition("ProgramDiffers"), world.condition("RowsSkipped")
+    assert quiet == {"ProgramDiffers": "False", "RowsSkipped": "False"}
+    assert (differs["status"], first in differs["message"], "position 3" in differs["message"]) == ("True", True, True)
+    assert (skipped["status"], "2 rows" in skipped["message"]) == ("True", True)
+    assert {"OutputDiffers", "SkippedByOperator"} <= set(world.told)
+    assert world.condition("Ready")["status"] == "True"
+
+
+def test_service_whose_code_is_a_module_has_no_conditions_of_programs() -> None:
+    world = running()
+    told = {each["type"] for each in world.status["conditions"]}
+    assert not told & {"ProgramReady", "ProgramDiffers", "RowsSkipped"}
 
 
 def say_full(world: World, name: str, **said: bool | str) -> None:

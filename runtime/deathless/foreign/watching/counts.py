@@ -1,0 +1,100 @@
+"""What a program and its processes did since the process beside its replica began; pure.
+
+One process of a program has a coordinator of its own, which ends with it. What is counted here goes on: a program that
+ends again and again would otherwise always be told as one that has just begun.
+
+Guarantees: numbers only grow, but for those of the newest checkpoint. Does not: know clocks or files, or decide
+anything. Imports codec, protocols and this package.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Final
+
+from deathless.codec.peer_messages import is_service_name
+from deathless.foreign.names import service_of
+from deathless.protocols.ambrosia.messages import RETURNS, SELF, Oversized, Rpc
+
+STOPPED: Final = "stopped"
+"""The reason of an end that is no failure: its replica stops, or leads no more."""
+TOO_LONG: Final = "too_long"
+TOO_MANY_TARGETS: Final = "too_many_targets"
+
+
+class Counts:
+    """What the programs of one replica did, one after the other."""
+
+    def __init__(self) -> None:
+        self.ends: Counter[str] = Counter()  # processes that ended, by the code of their error or STOPPED
+        self.differences = 0  # outputs that were not what was logged
+        self.difference = ""  # the last of these; empty: there was none
+        self.refused: Counter[str] = Counter()  # outputs that went nowhere: TOO_LONG or TOO_MANY_TARGETS
+        self.refusal = ""  # the last of these, and why; empty: there was none
+        self.unnamed = 0  # calls to names that no service can have
+        self.impulses = 0  # that it emitted
+        self.impulses_lost = 0  # of these, that were not known to be logged when their process ended
+        self.checkpoints = 0  # that are durable
+        self.checkpoint_failures = 0  # that could not be written
+        self.checkpoint_s = 0.0  # how long the last one took from its first byte on, seconds
+
+    def ended(self, reason: str, impulses_lost: int) -> None:
+        """A process ended.
+
+        Args:
+            reason: code of its error, or STOPPED.
+            impulses_lost: that it emitted, and that were not known to be logged.
+        """
+        self.ends[reason] += 1
+        self.impulses_lost += impulses_lost
+
+    def emitted(self, target: str, item: Rpc | Oversized) -> None:
+        """It emitted this for a target, and nobody has had it before."""
+        if target != SELF and item.kind not in RETURNS and not is_service_name(service_of(target.partition("/")[0])):
+            self.unnamed += 1
+
+    def refuse(self, target: str, item: Rpc | Oversized, reason: str) -> None:
+        """It emitted what goes nowhere.
+
+        Args:
+            target: that it was for.
+            item: what it was.
+            reason: a sentence.
+        """
+        self.refused[TOO_LONG if isinstance(item, Oversized) else TOO_MANY_TARGETS] += 1
+        self.refusal = f"to {target or 'itself'}: {reason}"
+
+    def differed(self, text: str) -> None:
+        """It emitted something else than what was logged; a sentence says what."""
+        self.differences += 1
+        self.difference = text
+
+    def checkpoint_kept(self, seconds: float) -> None:
+        """A checkpoint is durable, after so many seconds."""
+        self.checkpoints += 1
+        self.checkpoint_s = seconds
+
+
+class Impulses:
+    """Impulses of one process that are not known to be logged."""
+
+    __slots__ = ("_offered", "unlogged", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Rpc] = deque()  # that were not offered yet; answers of ours among them
+        self.unlogged = 0  # impulses that were emitted and are not known to be logged
+        self._offered: deque[tuple[int, int]] = deque()  # rows of the control stream: id, and how many are in it
+
+    def emitted(self, rpc: Rpc) -> None:
+        """The program emitted this."""
+        self.waiting.append(rpc)
+        self.unlogged += 1
+
+    def offered(self, number: int, group: list[Rpc]) -> None:
+        """These go in the row of that id."""
+        self._offered.append((number, sum(each.kind not in RETURNS for each in group)))
+
+    def logged(self, upto: int) -> None:
+        """Rows up to this id are logged."""
+        while self._offered and self._offered[0][0] <= upto:
+            self.unlogged -= self._offered.popleft()[1]
