@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from deathless.base.errors import ApplicationStateMissing, LaneUnknown
+from deathless.base.errors import ApplicationStateMissing, LaneUnknown, ProgramVersionDiffers
 from deathless.codec.streams.packets import StreamWelcome
 from deathless.foreign.checkpoint_plan import CheckpointPlan, Every
 from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
@@ -105,6 +105,27 @@ class Owned(NamedTuple):
     incarnation: int
 
 
+class Versions(NamedTuple):
+    """Which versions the program has in it."""
+
+    now: int = -1  # that it begins with; -1: nobody numbers them
+
+
+class Leading:
+    """How far an application is on its way to lead.
+
+    Args:
+        versions: of the program.
+    """
+
+    __slots__ = ("since", "told", "version")
+
+    def __init__(self, versions: Versions) -> None:
+        self.version = versions.now  # of its code, and of the checkpoints that it gives
+        self.since: int | None = None  # rows below it are delivered before it leads; None: its replica does not
+        self.told = False  # it was told to lead
+
+
 class Coordinator:
     """One application's.
 
@@ -114,6 +135,7 @@ class Coordinator:
         nonces: gives 16 bytes by chance.
         every: how much is delivered between two checkpoints.
         skips: what an operator has the application not get, by position.
+        versions: of the program.
     """
 
     def __init__(
@@ -123,6 +145,7 @@ class Coordinator:
         nonces: Callable[[], bytes],
         every: Every,
         skips: Mapping[int, Skip] | None = None,
+        versions: Versions = Versions(),  # noqa: B008  it never changes
     ) -> None:
         self.differences: list[Difference] = []  # that were found, the fatal ones included
         self.refused = 0  # outputs that were too long, or for too many targets
@@ -130,13 +153,12 @@ class Coordinator:
         self.plan = CheckpointPlan(every)
         self._machine = machine
         self._owned = owned
+        self._leading = Leading(versions)
         self._streams = Streams(nonces)
         self._rows = Rows()
         self._unlogged = Unlogged()
         self._impulses: deque[Rpc] = deque()  # that were not offered yet
         self._skips = skips or {}
-        self._lead_from: int | None = None  # rows below it are delivered before it leads; None: its replica does not
-        self._told_to_lead = False
         self._loaded = False  # a checkpoint is loaded, or this is a first start
         self._initial: bytes | None = None  # the first message, until it is known to be logged
 
@@ -178,11 +200,16 @@ class Coordinator:
             reach: position behind the last row that is there now.
             now: monotonic seconds, as in all that follows.
         """
-        self._lead_from = reach
+        self._leading.since = reach
         return [*_sent(self._streams.open_control()), *self._advance(now)]
 
     def found(self, head: Head, now: float) -> list[Action]:
-        """A checkpoint is there: go on from it. Raises: ApplicationStateMissing: it is of another service."""
+        """A checkpoint is there: go on from it.
+
+        Raises:
+            ApplicationStateMissing: it is of another service.
+            ProgramVersionDiffers: it is of another version of the program.
+        """
         assert not self._loaded
         assert self._machine.state is State.WAITING
         if (head.service_id, head.incarnation) != self._owned:
@@ -190,6 +217,9 @@ class Coordinator:
                 f"the checkpoint at position {head.position} is of service {head.service_id}, incarnation "
                 f"{head.incarnation}; this is {self._owned.service_id}, incarnation {self._owned.incarnation}"
             )
+        version = self._leading.version
+        if version >= 0 and head.version not in {-1, version}:
+            raise ProgramVersionDiffers.between(version, head.version)
         self._loaded, self._rows.delivered = True, head.position
         self._initial = head.initial if head.position == 0 else None
         self._impulses += [each for at, skip in self._skips.items() if at > head.position for each in answers(skip)]
@@ -304,13 +334,14 @@ class Coordinator:
             length=began.length,
             lanes=encode_lanes(began.lanes),
             initial=(self._initial or b"") if began.lsn == 0 else b"",
+            version=self._leading.version,
         )
 
     def _advance(self, now: float) -> list[Action]:
         """Do what may be done by now: deliver, lead, checkpoint, send."""
         actions = [*self._deliver(), *self._maybe_lead(), *self._maybe_checkpoint()]
         packets: list[bytes] = []
-        if self._lead_from is not None:
+        if self._leading.since is not None:
             for target in self._unlogged.targets():
                 if target not in self._streams.lanes:
                     packets += self._streams.open(target)
@@ -353,7 +384,7 @@ class Coordinator:
         """
         if not self._machine.may_deliver or self.plan.under_way:
             return False
-        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and self._lead_from is None)
+        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and self._leading.since is None)
 
     def _take_row(self) -> tuple[int, Given]:
         position, row = self._rows.take()
@@ -364,11 +395,11 @@ class Coordinator:
         """It leads once it has all that was there when its replica became the primary."""
         control = self._streams.control
         # Without its first message, which is not logged yet, it has run nothing.
-        caught_up = 0 < self._rows.delivered >= (self._lead_from or 0) - 1
-        free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not self._told_to_lead
+        caught_up = 0 < self._rows.delivered >= (self._leading.since or 0) - 1
+        free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not self._leading.told
         if control is None or control.welcome is None or not caught_up or not free:
             return []
-        self._told_to_lead = True
+        self._leading.told = True
         return [Tell(on.Lead())]
 
     def _maybe_checkpoint(self) -> list[Action]:

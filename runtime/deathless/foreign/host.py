@@ -48,6 +48,7 @@ from deathless.foreign.coordinator import (
     Owned,
     Packets,
     Tell,
+    Versions,
     WriteFile,
 )
 from deathless.foreign.feed import Feed
@@ -127,7 +128,8 @@ class Run:
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
         files = RealFileSystem(Path(config.directory))
         skips = Skips(files).read()
-        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips)
+        versions = Versions(binding.version)
+        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips, versions)
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
         self._config = config
@@ -145,6 +147,7 @@ class Run:
             self._feed,
             self._application.hold,
             lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
+            binding.checkpoints_kept,
         )
 
     def status(self) -> ApplicationStatus:

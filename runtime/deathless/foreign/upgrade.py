@@ -140,6 +140,7 @@ def _keep(folder: Checkpoints, head: Head) -> Callable[[on.CheckpointBegan], Wri
                 length=began.length,
                 lanes=encode_lanes(began.lanes),
                 initial=head.initial if began.lsn == 0 else b"",
+                version=head.version,
             )
         )
 

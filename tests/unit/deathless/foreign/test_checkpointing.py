@@ -5,6 +5,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from tests.unit.deathless.foreign.recorded import publish
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
 from deathless.engine.ports import Handle
@@ -12,7 +13,10 @@ from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing
 from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
+from deathless.foreign.rows import INPUTS, Given, What
 from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.topics.reader import TopicReader
+from deathless.topics.source import TopicSource, topic_directory
 
 SERVICE_ID = "ab" * 16
 
@@ -32,12 +36,13 @@ class Full(RealFileSystem):
 class Lab:
     """One process's files, and what it was told."""
 
-    def __init__(self, path: Path, writer: str = "r0", files: RealFileSystem | None = None) -> None:
+    def __init__(self, path: Path, writer: str = "r0", files: RealFileSystem | None = None, stay: int = 2) -> None:
         self.kept: list[int] = []
         self.awaited = -1
         self.held: list[bool] = []
         folder = Checkpoints(files or RealFileSystem(path), writer)
-        self.checkpointing = Checkpointing(folder, Feed(str(path), SERVICE_ID, 7), self.held.append, self.told)
+        feed = Feed(str(path), SERVICE_ID, 7)
+        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told, stay)
 
     def add(self, position: int, *pieces: bytes) -> None:
         """Give a checkpoint."""
@@ -152,3 +157,23 @@ def test_no_more_is_read_while_much_is_not_written(tmp_path: Path) -> None:
         assert not lab.held[-1]
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(("stay", "positions", "held"), [(2, [9, 7], 8), (0, [9, 7, 4, 0], 1)])
+def test_rows_behind_the_oldest_checkpoint_that_stays_are_held(
+    tmp_path: Path, stay: int, positions: list[int], held: int
+) -> None:
+    """With all of them every row is."""
+    publish(tmp_path, [Given(What.INITIAL, b"")] * 10)
+
+    async def work() -> None:
+        for position in (0, 4, 7, 9):
+            lab = Lab(tmp_path, stay=stay)
+            lab.add(position, b"state")
+            await lab.write(position)
+
+    asyncio.run(work())
+    assert Checkpoints(RealFileSystem(tmp_path), "").positions() == positions
+    (hold,) = TopicReader(topic_directory(str(tmp_path), INPUTS), TopicSource(SERVICE_ID, 7)).holds()
+    assert hold.hold is not None
+    assert hold.hold.position == held
