@@ -104,6 +104,9 @@ class BindingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     compare: str = "Bytes"  # Bytes | Shape
     checkpoint_rows: int = 10_000  # a checkpoint is due after so many
     checkpoint_bytes: int = 64 << 20  # likewise
+    checkpoints_kept: int = 2  # so many of the newest stay, with the rows behind the oldest of them; 0: all
+    version: int = -1  # of the program, as its checkpoints tell it; -1: nobody numbers them
+    next_version: int = -1  # that the program, which has both in it, is to go over to; -1: it stays
     connect_s: float = 30.0  # how long it may take; 0: for ever
     load_s: float = 600.0
     snapshot_s: float = 600.0

@@ -24,7 +24,7 @@
     |  |  ConnectorBusy, ConnectorSilent, ConnectorContended, SourceGap (SourceRecordsGone, SourceTopicReplaced,
     |  |  SourceLogCut), ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded,
     |  |  LaneUnknown, OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramClaimed,
-    |  |  ProgramNotRepeated
+    |  |  ProgramNotRepeated, ProgramVersionDiffers
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -52,6 +52,7 @@ from deathless.base.error_tree.foreign import (
     OriginalArgumentRefused,
     ProgramClaimed,
     ProgramNotRepeated,
+    ProgramVersionDiffers,
 )
 from deathless.base.error_tree.handlers import (
     ActivityFailed,
@@ -189,6 +190,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "PeerBehind",
     "ProgramClaimed",
     "ProgramNotRepeated",
+    "ProgramVersionDiffers",
     "ResultUnreadable",
     "RetryLater",
     "ServiceRolledBack",

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
-from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found, Writing
+from deathless.foreign.checkpoints import KEPT, CheckpointDamaged, Checkpoints, Found, Writing
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
 from deathless.foreign.watching.counts import Counts
@@ -39,6 +39,7 @@ class Checkpointing:
         feed: whose rows are held.
         hold_back: told whether no more of the application is to be read.
         kept: told the position of each checkpoint of ours that is durable.
+        stay: so many of the newest ones stay; 0: all, and with them every row.
         counts: of what becomes of checkpoints; None: nobody asks for them.
     """
 
@@ -48,12 +49,14 @@ class Checkpointing:
         feed: Feed,
         hold_back: Callable[[bool], None],
         kept: Callable[[int], None],
+        stay: int = KEPT,
         counts: Counts | None = None,
     ) -> None:
         self._folder = folder
         self._feed = feed
         self._hold_back = hold_back
         self._kept = kept
+        self._stay = stay
         self._counts = counts or Counts()
         self._began_at = 0.0  # monotonic seconds: of the one that is written
         self._actions: asyncio.Queue[BeginFile | WriteFile | EndFile] = asyncio.Queue()
@@ -148,7 +151,7 @@ class Checkpointing:
 
     def _keep_rows(self) -> None:
         """Keep the rows behind the oldest checkpoint that stays, and let go of those before."""
-        stay = self._folder.forget()
+        stay = self._folder.forget(self._stay)
         self._holds = bool(stay) and self._feed.hold(stay[-1] + 1)
 
     def _choose(self, positions: list[int], is_first: bool) -> Found:

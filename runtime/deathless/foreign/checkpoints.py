@@ -55,6 +55,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     length: int  # of the blob, bytes
     lanes: bytes = b""  # see `encode_lanes`
     initial: bytes = b""  # at position 0: the application's first message
+    version: int = -1  # of the program that gave it, as its owner numbers them; -1: nobody does
 
 
 class CheckpointDamaged(Exception):
@@ -192,6 +193,25 @@ class Checkpoints:
             self._files.close(handle)
         return found
 
+    def head(self, position: int) -> Head:
+        """Give the head of one without a look at the rest of it. Raises: CheckpointDamaged, OSError."""
+        name = _name(position)
+        handle = self._files.open(name)
+        try:
+            return self._head(handle, name).head
+        finally:
+            self._files.close(handle)
+
+    def version(self) -> int:
+        """Give the version of the program that the newest one is of; -1: none is there, or nobody numbers them.
+
+        Raises: CheckpointDamaged, OSError.
+        """
+        while positions := self.positions():
+            with contextlib.suppress(FileNotFoundError):  # a newer one was written meanwhile, and this one removed
+                return self.head(positions[0]).version
+        return -1
+
     def blob(self, found: Found) -> Iterator[bytes]:
         """Give the application's bytes, in pieces. Raises: OSError."""
         handle = self._files.open(_name(found.head.position))
@@ -208,13 +228,20 @@ class Checkpoints:
         self._drop_partial()
         return Writing(self._files, f"{FOLDER}/{PARTIAL}{self._writer}", head)
 
-    def forget(self) -> list[int]:
-        """Remove all but the newest KEPT; gives the positions of those that stay, the newest first. Raises: OSError."""
+    def forget(self, kept: int = KEPT) -> list[int]:
+        """Remove all but the newest ones; gives the positions of those that stay, the newest first.
+
+        Args:
+            kept: so many stay; 0: all.
+
+        Raises: OSError.
+        """
         found = self.positions()
-        for position in found[KEPT:]:
+        stay = kept or len(found)
+        for position in found[stay:]:
             with contextlib.suppress(FileNotFoundError):
                 self._files.unlink(_name(position))
-        return found[:KEPT]
+        return found[:stay]
 
     def set_aside(self, position: int) -> None:
         """Give one another name, under which nobody looks for it. Raises: OSError."""

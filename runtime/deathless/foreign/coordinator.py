@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from deathless.base.errors import ApplicationStateMissing, LaneUnknown
+from deathless.base.errors import ApplicationStateMissing, LaneUnknown, ProgramVersionDiffers
 from deathless.codec.streams.packets import StreamWelcome
 from deathless.foreign.checkpoint_plan import CheckpointPlan, Every
 from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
@@ -106,6 +106,29 @@ class Owned(NamedTuple):
     incarnation: int
 
 
+class Versions(NamedTuple):
+    """Which versions the program has in it."""
+
+    now: int = -1  # that it begins with; -1: nobody numbers them
+
+
+class Leading:
+    """How far an application is on its way to lead.
+
+    Args:
+        versions: of the program.
+    """
+
+    __slots__ = ("asked", "outside_held", "since", "told", "version")
+
+    def __init__(self, versions: Versions) -> None:
+        self.version = versions.now  # of its code, and of the checkpoints that it gives
+        self.since: int | None = None  # rows below it are delivered before it leads; None: its replica does not
+        self.outside_held = False  # it is not told to lead, since it may then reach the outside
+        self.asked = False  # for a row
+        self.told = False  # it was told to lead
+
+
 class Coordinator:
     """One application's.
 
@@ -115,6 +138,7 @@ class Coordinator:
         nonces: gives 16 bytes by chance.
         every: how much is delivered between two checkpoints.
         skips: what an operator has the application not get, by position.
+        versions: of the program.
         counts: of all processes of the application beside its replica; None: nobody asks for them.
     """
 
@@ -125,22 +149,20 @@ class Coordinator:
         nonces: Callable[[], bytes],
         every: Every,
         skips: Mapping[int, Skip] | None = None,
+        versions: Versions = Versions(),  # noqa: B008  it never changes
         counts: Counts | None = None,
     ) -> None:
         self.differences: list[Difference] = []  # that were found, the fatal ones included
-        self.outside_held = False  # it is not told to lead, since it may then reach the outside
         self.counts = counts or Counts()
         self.plan = CheckpointPlan(every)
         self._machine = machine
         self._owned = owned
-        self._asked = False  # for a row
+        self.leading = Leading(versions)
         self._streams = Streams(nonces)
         self._rows = Rows()
         self._unlogged = Unlogged()
         self._impulses = Impulses()
         self._skips = skips or {}
-        self._lead_from: int | None = None  # rows below it are delivered before it leads; None: its replica does not
-        self._told_to_lead = False
         self._loaded = False  # a checkpoint is loaded, or this is a first start
         self._initial: bytes | None = None  # the first message, until it is known to be logged
 
@@ -193,13 +215,19 @@ class Coordinator:
             reach: position behind the last row that is there now.
             now: monotonic seconds, as in all that follows.
         """
-        self._lead_from = reach
+        self.leading.since = reach
         return [*_sent(self._streams.open_control()), *self._advance(now)]
 
     def found(self, head: Head, now: float) -> list[Action]:
-        """A checkpoint of this service is there: go on from it."""
+        """A checkpoint of this service is there: go on from it.
+
+        Raises: ProgramVersionDiffers: it is of another version of the program.
+        """
         assert not self._loaded
         assert self._machine.state is State.WAITING
+        version = self.leading.version
+        if version >= 0 and head.version not in {-1, version}:
+            raise ProgramVersionDiffers.between(version, head.version)
         self._loaded, self._rows.delivered = True, head.position
         self._initial = head.initial if head.position == 0 else None
         self._impulses.waiting += [
@@ -232,9 +260,9 @@ class Coordinator:
     def ask_for_row(self, now: float) -> list[Action]:
         """Nothing was published in this incarnation, so where its rows begin is not known: ask for one, once."""
         control = self._streams.control
-        if self._asked or control is None or control.next_id <= 0:
+        if self.leading.asked or control is None or control.next_id <= 0:
             return []
-        self._asked = True
+        self.leading.asked = True
         control.offer(control.next_id, Emitted(What.ITEMS, encode_items([], with_destination=True)))
         return self._advance(now)
 
@@ -335,13 +363,14 @@ class Coordinator:
             length=began.length,
             lanes=encode_lanes(began.lanes),
             initial=(self._initial or b"") if began.lsn == 0 else b"",
+            version=self.leading.version,
         )
 
     def _advance(self, now: float) -> list[Action]:
         """Do what may be done by now: deliver, lead, checkpoint, send."""
         actions = [*self._deliver(), *self._maybe_lead(), *self._maybe_checkpoint()]
         packets: list[bytes] = []
-        if self._lead_from is not None:
+        if self.leading.since is not None:
             for target in self._unlogged.targets():
                 if target not in self._streams.lanes:
                     packets += self._streams.open(target)
@@ -384,7 +413,7 @@ class Coordinator:
         """
         if not self._machine.may_deliver or self.plan.under_way:
             return False
-        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and self._lead_from is None)
+        return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and self.leading.since is None)
 
     def _take_row(self) -> tuple[int, Given]:
         position, row = self._rows.take()
@@ -395,11 +424,12 @@ class Coordinator:
         """It leads once it has all that was there when its replica became the primary."""
         control = self._streams.control
         # Without its first message, which is not logged yet, it has run nothing.
-        caught_up = 0 < self._rows.delivered >= (self._lead_from or 0) - 1
-        free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not self._told_to_lead
-        if control is None or control.welcome is None or not caught_up or not free or self.outside_held:
+        leading = self.leading
+        caught_up = 0 < self._rows.delivered >= (leading.since or 0) - 1
+        free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not leading.told
+        if control is None or control.welcome is None or not caught_up or not free or leading.outside_held:
             return []
-        self._told_to_lead = True
+        self.leading.told = True
         return [Tell(on.Lead())]
 
     def _maybe_checkpoint(self) -> list[Action]:

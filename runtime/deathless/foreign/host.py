@@ -48,6 +48,7 @@ from deathless.foreign.coordinator import (
     Owned,
     Packets,
     Tell,
+    Versions,
     WriteFile,
 )
 from deathless.foreign.feed import Feed
@@ -138,7 +139,9 @@ class Run:
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
         files = RealFileSystem(Path(config.directory))
         skips = Skips(files).read(owned.incarnation)
-        self.coordinator = Coordinator(self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips, counts)
+        self.coordinator = Coordinator(
+            self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips, Versions(binding.version), counts
+        )
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
         self._config = config
@@ -157,6 +160,7 @@ class Run:
             self._feed,
             self._application.hold,
             lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
+            binding.checkpoints_kept,
             counts,
         )
 
@@ -230,7 +234,7 @@ class Run:
     def _follow(self, standing: Standing) -> bool:
         """Follow the replica's role; False: it led and does not, so this process ends."""
         epoch = primary_epoch(standing)
-        self.coordinator.outside_held = standing.outside_held
+        self.coordinator.leading.outside_held = standing.outside_held
         self.coordinator.plan.checkpointer = standing.role == "checkpointer"
         if self.epoch and epoch != self.epoch:
             return False

@@ -3,6 +3,8 @@
     repro test     the same program, from a checkpoint, over the rows behind it: does it emit what the log has?
     upgrade test   another program, or one that has two versions and is told to go over (12), from the same checkpoint
 
+    debugging      either of them with a program that somebody else starts, which stays connected behind its last row
+
 Nothing of it leaves: there is no connection to the service, it is never told that it leads, and the folder of the
 service is read alone. At the end it gives a checkpoint, which says that it has emitted everything, and is thrown away.
 
@@ -13,14 +15,20 @@ service from dropping rows and checkpoints meanwhile; that is told as an error. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from deathless.base.errors import ApplicationEnded, ApplicationStateMissing, InvalidArgument
+from deathless.base.errors import (
+    ApplicationEnded,
+    ApplicationStateMissing,
+    InvalidArgument,
+    ProgramVersionDiffers,
+)
 from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found, Head, Writing
 from deathless.foreign.feed import Feed
 from deathless.foreign.rerun import Parting, Rerun
@@ -49,6 +57,9 @@ class ReplayOrder:
         settings: how the program is started.
         start: position of the checkpoint that it begins from; None: of the newest.
         oldest: it begins from the oldest checkpoint that is kept, in place of `start`.
+        number: the checkpoint that it begins from, counted from the oldest that is kept, from 1 on; 0: as the two say.
+        version: the checkpoint has to be of this version of the program, and it gets the rows that this version
+            had; -1: whichever.
         end: position of the last row that it gets; None: of the last there is.
         upgraded: it is told to go over to its next version (12) before the rows.
     """
@@ -57,6 +68,8 @@ class ReplayOrder:
     settings: ApplicationSettings
     start: int | None = None
     oldest: bool = False
+    number: int = 0
+    version: int = -1
     end: int | None = None
     upgraded: bool = False
 
@@ -109,6 +122,18 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     differs: Differing | None
 
 
+class Watching(Protocol):
+    """Who runs a program that somebody else starts."""
+
+    def ready(self) -> None:
+        """The ports are bound: the program may be started."""
+        ...
+
+    def ran(self, report: ReplayReport) -> None:
+        """It has given the checkpoint behind its last row, and stays connected."""
+        ...
+
+
 async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayReport:
     """Run it.
 
@@ -118,15 +143,51 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
 
     Raises:
         ApplicationStateMissing: there is no whole checkpoint.
-        InvalidArgument: none at that position, or it lies behind the end.
+        InvalidArgument: none at that position or of that number, or it lies behind the end.
+        ProgramVersionDiffers: it is of another version.
         TopicRowsDropped: rows behind it are not kept any more.
         DeathlessError: the program can't be started, ended, stood still or broke the protocol.
         OSError: a file can't be read.
     """
+    folder, found, feed, end = await asyncio.to_thread(_place, order)
+    run = Run(order.settings, found.head)
+    await run.over(folder.blob(found), feed, end, tell, upgraded=order.upgraded)
+    return _report(order, found.head.position, run.rerun)
+
+
+async def debug(order: ReplayOrder, watching: Watching) -> None:
+    """Run it with a program that somebody else starts, beyond whatever differs, until the program ends.
+
+    Args:
+        order: what; its settings name two ports and no command.
+        watching: told when the program may be started, and what came of it.
+
+    Raises: as `replay`; ApplicationEnded also where it ended before its last checkpoint; PortTaken.
+    """
+    folder, found, feed, end = await asyncio.to_thread(_place, order)
+    run = Run(order.settings, found.head, goes_on=True)
+
+    async def behind() -> None:
+        watching.ran(_report(order, found.head.position, run.rerun))
+        await run.gone()
+
+    await run.over(
+        folder.blob(found), feed, end, lambda _: None, upgraded=order.upgraded, ready=watching.ready, behind=behind
+    )
+
+
+def _place(order: ReplayOrder) -> tuple[Checkpoints, Found, Feed, int]:
+    """Give the checkpoints, the one to begin from, the rows and the position of the last of them.
+
+    Raises: as `replay`.
+    """
     folder = Checkpoints(RealFileSystem(Path(order.directory)), "")
-    found = await asyncio.to_thread(find, folder, start=order.start, oldest=order.oldest)
+    start = _numbered(folder, order.number) if order.number else order.start
+    found = find(folder, start=start, oldest=order.oldest)
     feed = feed_of(order.directory, found)
-    last = await asyncio.to_thread(last_row, feed, found)
+    last = last_row(feed, found)
+    if order.version >= 0:
+        last = _last_of(folder, found.head, order.version, last)
     end = last if order.end is None else order.end
     if end < found.head.position:
         raise InvalidArgument(
@@ -135,9 +196,31 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
         )
     if end > last:
         raise InvalidArgument(f"the last row is at position {last}, before {end}", remedy="end there, or earlier")
-    run = Run(order.settings, found.head)
-    await run.over(folder.blob(found), feed, end, tell, upgraded=order.upgraded)
-    return _report(order, found.head.position, run.rerun)
+    return folder, found, feed, end
+
+
+def _numbered(folder: Checkpoints, number: int) -> int:
+    """Give the position of a checkpoint, counted from the oldest that is kept. Raises: ApplicationStateMissing."""
+    positions = sorted(folder.positions())
+    if number > len(positions):
+        raise ApplicationStateMissing(
+            f"there is no checkpoint {number}", remedy=f"name one from 1 to {len(positions)}" if positions else None
+        )
+    return positions[number - 1]
+
+
+def _last_of(folder: Checkpoints, head: Head, version: int, last: int) -> int:
+    """Give the position of the last row that this version had.
+
+    Raises: ProgramVersionDiffers: the checkpoint is of another version; OSError.
+    """
+    if head.version not in {-1, version}:
+        raise ProgramVersionDiffers.between(version, head.version, f"the checkpoint at position {head.position}")
+    for position in sorted(each for each in folder.positions() if each > head.position):
+        with contextlib.suppress(CheckpointDamaged, FileNotFoundError):
+            if folder.head(position).version not in {-1, version}:
+                return min(position, last)
+    return last
 
 
 def feed_of(directory: str, found: Found) -> Feed:
@@ -212,17 +295,27 @@ class Run:
         settings: how it is started.
         head: of the checkpoint that it begins from.
         keep: begins the file of the checkpoint that it gives at its end; None: that is thrown away.
+        goes_on: also behind what differs, with nothing compared any more.
     """
 
     def __init__(
-        self, settings: ApplicationSettings, head: Head, keep: Callable[[on.CheckpointBegan], Writing] | None = None
+        self,
+        settings: ApplicationSettings,
+        head: Head,
+        keep: Callable[[on.CheckpointBegan], Writing] | None = None,
+        *,
+        goes_on: bool = False,
     ) -> None:
         self.written: Writing | None = None  # the checkpoint of its end, without its name
         self._machine = ApplicationMachine(
-            name=settings.instance, committer=COMMITTER, bounds=Bounds(message_bytes_max=settings.message_bytes_max)
+            name=settings.instance,
+            committer=COMMITTER,
+            stop_at_difference=not goes_on,
+            bounds=Bounds(message_bytes_max=settings.message_bytes_max),
         )
         self.rerun = Rerun(self._machine, head)
         self._keep = keep
+        self._goes_on = goes_on
         self._application = Application(settings, self._machine, self)
         self._application.replaying = True
         self._changed = asyncio.Event()
@@ -230,7 +323,15 @@ class Run:
         self._has_given = False  # the checkpoint at its end
 
     async def over(
-        self, blob: Iterator[bytes], feed: Feed, end: int, tell: Callable[[str], None], *, upgraded: bool
+        self,
+        blob: Iterator[bytes],
+        feed: Feed,
+        end: int,
+        tell: Callable[[str], None],
+        *,
+        upgraded: bool,
+        ready: Callable[[], None] = lambda: None,
+        behind: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Run it over all rows from the checkpoint on, as far as it does not part from the log.
 
@@ -240,18 +341,24 @@ class Run:
             end: position of the last one.
             tell: told how far it is.
             upgraded: it is told to go over to its next version first.
+            ready: told when it may connect.
+            behind: is awaited behind its last checkpoint, before it is ended; None: nothing.
 
         Raises: DeathlessError: what it ended by; OSError.
         """
         try:
+            self._application.start()
+            ready()
             await self._begin(blob, upgraded=upgraded)
-            while self.rerun.delivered < end and self.rerun.parting is None:
+            while self.rerun.delivered < end and not self._is_over:
                 rows = await asyncio.to_thread(feed.read, self.rerun.delivered + 1)
                 if not rows:
                     break
                 await self._deliver([each for each in rows if each[0] <= end])
                 tell(f"row {self.rerun.delivered:,} of {end:,}")
             await self._finish()
+            if behind is not None:
+                await behind()
         except BaseException:
             self.drop()
             raise
@@ -265,8 +372,7 @@ class Run:
             self.written = None
 
     async def _begin(self, blob: Iterator[bytes], *, upgraded: bool) -> None:
-        """Start it, and give it the checkpoint."""
-        self._application.start()
+        """Give it the checkpoint, once it is there."""
         await self._until(lambda: self._machine.state is State.WAITING)
         self._order(self.rerun.load())
         while piece := await asyncio.to_thread(next, blob, b""):
@@ -283,7 +389,7 @@ class Run:
 
     async def _finish(self) -> None:
         """Have it give a checkpoint, behind everything that it emits; then nothing more comes."""
-        if self.rerun.parting is not None:
+        if self._is_over:
             return
         self._order(on.TakeCheckpoint())
         await self._until(lambda: self._has_given)
@@ -292,9 +398,18 @@ class Run:
     async def _end(self) -> None:
         """End it, if it lives."""
         self._application.stop()
+        await self.gone()
+
+    async def gone(self) -> None:
+        """Wait until it has ended."""
         while self._death is None:
             self._changed.clear()
             await self._changed.wait()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether it parted from the log, and is run no further."""
+        return self.rerun.parting is not None and not self._goes_on
 
     # ---- what the application tells ------------------------------------------------------------------------------
 
@@ -327,7 +442,7 @@ class Run:
 
     def _order(self, event: on.Event) -> None:
         self._alive()
-        if self.rerun.parting is None:
+        if not self._is_over:
             self._application.order(event)
 
     async def _has_room(self) -> None:
@@ -336,11 +451,11 @@ class Run:
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait until this is so, or it parted from the log. Raises: what it ended by."""
-        while not holds() and self.rerun.parting is None:
+        while not holds() and not self._is_over:
             self._alive()
             self._changed.clear()
             await self._changed.wait()
 
     def _alive(self) -> None:
-        if self._death is not None and self.rerun.parting is None:
+        if self._death is not None and not self._is_over:
             raise self._death.error or ApplicationEnded("it was stopped")

@@ -155,6 +155,7 @@ def _keep(folder: Checkpoints, head: Head, feed: Feed) -> Callable[[on.Checkpoin
                 length=began.length,
                 lanes=encode_lanes(began.lanes),
                 initial=head.initial if began.lsn == 0 else b"",
+                version=head.version,
             )
         )
 

@@ -78,6 +78,26 @@ class ProgramClaimed(Invalid):
     remedy = "an upgrade needs all replicas stopped (`deathless down`); replicas start once the upgrade has ended"
 
 
+class ProgramVersionDiffers(Invalid):
+    """A program of one version was started, and the service's state is of another one."""
+
+    code = "DL3150"
+    exit_code = 78
+    remedy = "register the instance with --currentVersion as its state has it"
+
+    @classmethod
+    def between(cls, expected: int, was: int, what: str = "") -> ProgramVersionDiffers:
+        """Make one.
+
+        Args:
+            expected: the version that was asked for.
+            was: the version that there is.
+            what: has that version; empty: the newest checkpoint.
+        """
+        told = f"Version mismatch on process start: Expected {expected} was: {was}"
+        return cls(f"{told}; {what or 'the newest checkpoint'} is of version {was}")
+
+
 class ApplicationStateMissing(DataCorrupt):
     """The log has been run by an application, and no checkpoint of it is there to go on from, or one of another log."""
 

@@ -73,7 +73,7 @@ DEPOSED: Final = "Migrating or upgrading. Must commit suicide since I'm the prim
 LINES: Final = {"following": "I'm a secondary", "leading": "NOW I'm Primary"}
 """What is told once a program is so."""
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)
-UNEXPECTED, NO_CHECKPOINT, STORE = 0, 2, 4
+UNEXPECTED, VERSION_MISMATCH, NO_CHECKPOINT, NO_LOG, STORE = 0, 1, 2, 3, 4
 """Numbers of fatal errors, as the original has them."""
 
 
@@ -103,7 +103,7 @@ def main(home: Path, words: Sequence[str]) -> int:
         write_config_of(config)
         return Replicating(config).run()
     except OSError as error:
-        return _fatal(STORE, str(error))
+        return fatal(STORE, str(error))
 
 
 def prepare(home: Path, found: Mapping[str, str]) -> tuple[Registration, ReplicaConfig]:
@@ -183,7 +183,12 @@ def config_of(registration: Registration, index: int, address: str, others: Sequ
         client_listen=address,
         peers=tuple(PeerConfig(name=each.service, directory=str(each.directory)) for each in others),
         binding=msgspec.structs.replace(
-            config.binding, command=(), receive_port=ports.receive_port, send_port=ports.send_port
+            config.binding,
+            command=(),
+            receive_port=ports.receive_port,
+            send_port=ports.send_port,
+            checkpoints_kept=0,
+            version=registration.version,
         ),
     )
 
@@ -209,18 +214,18 @@ class Replicating:
     def run(self) -> int:
         """Run it to its end; gives the exit code. Raises: OSError."""
         if running_supervisor(self._folder):
-            return _fatal(UNEXPECTED, f"another coordinator runs replica {self._config.replica}, in {self._folder}")
+            return fatal(UNEXPECTED, f"another coordinator runs replica {self._config.replica}, in {self._folder}")
         forget_status(self._config.directory, self._config.replica)  # of an earlier life
         former = {each: signal.signal(each, lambda *_: self._stop.set()) for each in STOPS}
         supervisor = self._start()
         try:
             while not self._stop.wait(LOOK_S):
                 if supervisor.poll() is not None:
-                    return _fatal(UNEXPECTED, last_words(self._folder))
+                    return fatal(UNEXPECTED, last_words(self._folder))
                 status = self._look()
                 if status is not None and status.state == "ended" and status.starts:
                     missing = status.code == ApplicationStateMissing.code
-                    return _fatal(NO_CHECKPOINT if missing else UNEXPECTED, status.problem or DEPOSED)
+                    return fatal(NO_CHECKPOINT if missing else UNEXPECTED, status.problem or DEPOSED)
             return 0
         finally:
             self._end(supervisor)
@@ -267,7 +272,12 @@ class Replicating:
             supervisor.wait()
 
 
-def _fatal(code: int, text: str) -> int:
-    """Say why it is over, as the original does; gives the exit code."""
+def fatal(code: int, text: str) -> int:
+    """Say why it is over, as the original does; gives the exit code.
+
+    Args:
+        code: one of the numbers of fatal errors.
+        text: why.
+    """
     print(f"FATAL ERROR {code}: {text}\nKILLING WORKER:", flush=True)
     return 1

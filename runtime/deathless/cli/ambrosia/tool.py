@@ -1,7 +1,8 @@
-"""`Ambrosia`: registers instances and their replicas.
+"""`Ambrosia`: registers instances and their replicas, and runs their logs again.
 
     Ambrosia RegisterInstance -i=counter -rp=1000 -sp=1001 -l=logs/
     Ambrosia AddReplica -r=1 -i=counter -rp=2000 -sp=2001 -l=logs/
+    Ambrosia DebugInstance -i=counter -rp=1000 -sp=1001 -l=logs/ -c=1        (`debugging`)
 
 Guarantees: exit code 0 and one line when it is done; 1 and the reason otherwise; an argument that can't be honoured is
 refused by name, and nothing is written then. Does not: touch a log. Imports this folder.
@@ -58,6 +59,8 @@ def main(home: Path, words: Sequence[str]) -> int:
         if "help" in found:
             print(usage(f"{NAME} {verb}", options))
             return 0
+        if verb == "DebugInstance":
+            return _debug(home, found)
         print(_carry_out(home, verb, found))
     except WrongArguments as wrong:
         print(f"Invalid arguments: {wrong}\n{usage(f'{NAME} {verb}', options)}")
@@ -70,11 +73,6 @@ def main(home: Path, words: Sequence[str]) -> int:
 
 def _carry_out(home: Path, verb: str, found: Mapping[str, str]) -> str:
     """Carry out a verb; gives what is told."""
-    if verb == "DebugInstance":
-        raise OriginalArgumentRefused(
-            "DebugInstance: a log is not replayed for a program that somebody else starts",
-            remedy="run `deathless ambrosia replay` with the program behind it",
-        )
     required(found, INSTANCE, RECEIVE, SEND)
     registration = registration_from(home, found)
     if verb == "RegisterInstance":
@@ -93,6 +91,44 @@ def _carry_out(home: Path, verb: str, found: Mapping[str, str]) -> str:
     return f"Replica {replica} of the instance {there.instance} is registered."
 
 
+def _debug(home: Path, found: Mapping[str, str]) -> int:
+    """Run a log again; gives the exit code. Raises: WrongArguments, InvalidConfig."""
+    from deathless.cli.ambrosia.debugging import debug_instance
+
+    required(found, INSTANCE, RECEIVE, SEND)
+    return debug_instance(
+        instance=_instance(found),
+        ports=_ports(found),
+        log=_log(home, found),
+        checkpoint=number(found, "checkpoint", least=1, most=VERSION_MAX) or 1,
+        version=number(found, "currentVersion", least=0, most=VERSION_MAX) or 0,
+        testing_upgrade="testingUpgrade" in found,
+    )
+
+
+def _instance(found: Mapping[str, str]) -> str:
+    """Give the instance's name. Raises: WrongArguments: none can have it."""
+    if not is_instance_name(found[INSTANCE.long]):
+        raise WrongArguments(
+            f"--{INSTANCE.long} is '{found[INSTANCE.long]}', and has to be letters and digits, 3 to 63, a letter first"
+        )
+    return found[INSTANCE.long]
+
+
+def _ports(found: Mapping[str, str]) -> Replica:
+    """Give the program's ports. Raises: WrongArguments."""
+    receive = number(found, RECEIVE.long, least=1, most=PORT_MAX)
+    send = number(found, SEND.long, least=1, most=PORT_MAX)
+    assert receive is not None
+    assert send is not None
+    return Replica(receive_port=receive, send_port=send)
+
+
+def _log(home: Path, found: Mapping[str, str]) -> str:
+    """Give the folder of the log, absolute."""
+    return str(Path(found.get("log") or home / LOGS).absolute())
+
+
 def registration_from(home: Path, found: Mapping[str, str]) -> Registration:
     """Make a registration of arguments; what is not given is as by default.
 
@@ -102,14 +138,7 @@ def registration_from(home: Path, found: Mapping[str, str]) -> Registration:
 
     Raises: WrongArguments, OriginalArgumentRefused.
     """
-    receive = number(found, RECEIVE.long, least=1, most=PORT_MAX)
-    send = number(found, SEND.long, least=1, most=PORT_MAX)
-    assert receive is not None
-    assert send is not None
-    if not is_instance_name(found[INSTANCE.long]):
-        raise WrongArguments(
-            f"--{INSTANCE.long} is '{found[INSTANCE.long]}', and has to be letters and digits, 3 to 63, a letter first"
-        )
+    instance, ports = _instance(found), _ports(found)
     create = found.get("createService", "A").upper()
     if create not in CREATE:
         raise WrongArguments(f"--createService is '{create}', and has to be one of {', '.join(CREATE)}")
@@ -122,9 +151,9 @@ def registration_from(home: Path, found: Mapping[str, str]) -> Registration:
         )
     trigger = number(found, "logTriggerSize", least=-MB_MAX, most=MB_MAX)
     return Registration(
-        instance=found[INSTANCE.long],
-        log=str(Path(found.get("log") or home / LOGS).absolute()),
-        replicas={0: Replica(receive_port=receive, send_port=send)},
+        instance=instance,
+        log=_log(home, found),
+        replicas={0: ports},
         create_service=create,
         pause_at_start="pauseAtStart" in found,
         log_trigger_mb=LOG_TRIGGER_MB if trigger is None else trigger,

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 from deathless.base.listings.texts import show_time
+from deathless.cli.ambrosia.comparison import show_replay
 from deathless.cli.change.program import upgrade as upgrade_command
 from deathless.cli.change.skip import skip
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from deathless.foreign.replay import Differing, ReplayReport
     from deathless.shell.foreign.check.report import Finding, Report
 
 EXIT_FOUND = 1
@@ -237,33 +237,12 @@ def replay(
     if as_json:
         print_json(report)
     else:
-        _show_replay(report)
+        show_replay(report)
     return 0 if report.differs is None else EXIT_FOUND
 
 
 ambrosia.add_command(upgrade_command)
 ambrosia.add_command(skip)
-
-
-def _show_replay(report: ReplayReport) -> None:
-    if report.differs is not None:
-        _show_differing(report.differs)
-    if report.beyond:
-        print(f"note: {count(report.beyond, 'message')} behind the last one that was logged: compared with nothing")
-    ran = f"{count(report.rows, 'row')} behind the checkpoint at position {report.checkpoint}"
-    verdict = "equal" if report.differs is None else "differs"
-    print(f"{verdict}: {ran}; {count(report.messages, 'message')} got, {count(report.outputs, 'message')} sent")
-
-
-def _show_differing(found: Differing) -> None:
-    to = f"to {found.target or 'itself'}"
-    where = f"position {found.first}" if found.first == found.last else f"positions {found.first} to {found.last}"
-    print(f"{to}, {where}: it sent {'less' if found.fewer else 'something else'} than what was logged")
-    print(f"  where     row {found.row} of what it got")
-    for text in found.expected or ("the log has a digest of it alone",):
-        print(f"  expected  {text}")
-    for text in found.got or ("no message",):
-        print(f"  got       {text}")
 
 
 def _show(report: Report) -> None:

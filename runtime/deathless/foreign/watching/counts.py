@@ -13,7 +13,7 @@ from collections import Counter, deque
 from typing import Final
 
 from deathless.codec.peer_messages import is_service_name
-from deathless.foreign.names import service_of
+from deathless.execution.author.instance_names import service_of
 from deathless.protocols.ambrosia.messages import RETURNS, SELF, Oversized, Rpc
 
 STOPPED: Final = "stopped"

@@ -11,7 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from deathless.foreign.checkpoints import FOLDER, PREFIX
+from deathless.base.foreign.binding import FOLDER
+from deathless.foreign.checkpoints import PREFIX
 
 
 class Newest(NamedTuple):

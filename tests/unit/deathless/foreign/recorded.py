@@ -32,8 +32,8 @@ def publish(path: Path, rows: list[Given]) -> None:
     asyncio.run(work())
 
 
-def checkpoint(path: Path, position: int, blob: bytes, lanes: tuple[LaneState, ...] = ()) -> None:
-    """Write a checkpoint at a position."""
+def checkpoint(path: Path, position: int, blob: bytes, lanes: tuple[LaneState, ...] = (), version: int = -1) -> None:
+    """Write a checkpoint at a position, of a version of the program."""
     head = Head(
         service_id=SERVICE_ID,
         incarnation=INCARNATION,
@@ -41,6 +41,7 @@ def checkpoint(path: Path, position: int, blob: bytes, lanes: tuple[LaneState, .
         records=position,
         length=len(blob),
         lanes=encode_lanes(lanes),
+        version=version,
     )
     writing = Checkpoints(RealFileSystem(path), "r0").begin(head)
     writing.write(blob)

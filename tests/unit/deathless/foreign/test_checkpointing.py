@@ -5,6 +5,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from tests.unit.deathless.foreign import recorded
 from tests.unit.deathless.foreign.test_feed import publish
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
@@ -13,8 +14,11 @@ from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing, 
 from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
+from deathless.foreign.rows import INPUTS, Given, What
 from deathless.foreign.watching.counts import Counts
 from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.topics.reader import TopicReader
+from deathless.topics.source import TopicSource, topic_directory
 
 SERVICE_ID = "ab" * 16
 
@@ -41,6 +45,7 @@ class Lab:
         files: RealFileSystem | None = None,
         incarnation: int = 7,
         former: tuple[int, ...] = (),
+        stay: int = 2,
     ) -> None:
         self.incarnation = incarnation
         self.kept: list[int] = []
@@ -49,7 +54,7 @@ class Lab:
         folder = Checkpoints(files or RealFileSystem(path), writer)
         self.counts = Counts()
         feed = Feed(str(path), SERVICE_ID, incarnation, former=former)
-        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told, self.counts)
+        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told, stay, self.counts)
 
     def add(self, position: int, *pieces: bytes) -> None:
         """Give a checkpoint."""
@@ -220,3 +225,23 @@ def test_first_start_that_did_not_end_is_gone_on_with_in_a_copy(tmp_path: Path) 
         assert await lab.checkpointing.newest(is_first=True) is not None
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(("stay", "positions", "held"), [(2, [9, 7], 8), (0, [9, 7, 4, 0], 1)])
+def test_rows_behind_the_oldest_checkpoint_that_stays_are_held(
+    tmp_path: Path, stay: int, positions: list[int], held: int
+) -> None:
+    """With all of them every row is."""
+    recorded.publish(tmp_path, [Given(What.INITIAL, b"")] * 10)
+
+    async def work() -> None:
+        for position in (0, 4, 7, 9):
+            lab = Lab(tmp_path, stay=stay)
+            lab.add(position, b"state")
+            await lab.write(position)
+
+    asyncio.run(work())
+    assert Checkpoints(RealFileSystem(tmp_path), "").positions() == positions
+    (hold,) = TopicReader(topic_directory(str(tmp_path), INPUTS), TopicSource(SERVICE_ID, 7)).holds()
+    assert hold.hold is not None
+    assert hold.hold.position == held

@@ -1,7 +1,9 @@
 """Checkpoints of an application are whole or not there, and what is damaged is never given."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from deathless.base.foreign.binding import FOLDER
@@ -34,7 +36,7 @@ LANES = (
 )
 
 
-def head(position: int, length: int, **more: bytes) -> Head:
+def head(position: int, length: int, **more: Any) -> Head:
     return Head(service_id="ab" * 16, incarnation=7, position=position, records=3, length=length, **more)
 
 
@@ -119,3 +121,28 @@ def test_the_newest_two_stay(tmp_path: Path) -> None:
     assert checkpoints.forget() == [12, 9]
     assert checkpoints.positions() == [12, 9]
     assert checkpoints.forget() == [12, 9]
+
+
+def test_all_stay_where_none_is_to_go(tmp_path: Path) -> None:
+    """Whoever runs a log again from its beginning needs the first one."""
+    checkpoints = folder(tmp_path)
+    for position in (0, 5, 9, 12):
+        write(checkpoints, position, b"s")
+    assert checkpoints.forget(0) == [12, 9, 5, 0] == checkpoints.positions()
+
+
+def test_version_is_that_of_the_newest_one(tmp_path: Path) -> None:
+    """It is read from the head alone, also where the rest is damaged."""
+    checkpoints = folder(tmp_path)
+    assert checkpoints.version() == -1
+    for position, version in ((0, 0), (5, 3)):
+        writing = checkpoints.begin(msgspec.structs.replace(head(position, 1), version=version))
+        writing.write(b"s")
+        assert writing.end()
+    assert (checkpoints.version(), checkpoints.head(0).version) == (3, 0)
+    path = tmp_path / "application" / f"checkpoint-{5:020d}"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert checkpoints.version() == 3
+    path.write_bytes(b"no checkpoint at all")
+    with pytest.raises(CheckpointDamaged):
+        checkpoints.version()

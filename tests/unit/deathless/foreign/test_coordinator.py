@@ -221,13 +221,13 @@ def test_program_of_a_copy_works_and_leads_once_it_may_reach_the_outside() -> No
     while not world.log.checkpoints:
         world.step()
     world.nodes[0] = node = Node(world.log, world.chance)
-    node.coordinator.outside_held = True
+    node.coordinator.leading.outside_held = True
     node.lead()
     call(world, 4)
     steps(node, 6000)
     assert world.log.sent
     assert [node.machine.state] == [State.FOLLOWING]
-    node.coordinator.outside_held = False
+    node.coordinator.leading.outside_held = False
     node.do(node.coordinator.due(0.0))
     assert node.machine.state is State.LEADING
 

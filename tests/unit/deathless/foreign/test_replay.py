@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,9 +15,15 @@ import pytest
 from tests.unit.deathless.foreign.recorded import checkpoint, publish
 
 from deathless.base.config import BindingConfig
-from deathless.base.errors import ApplicationEnded, ApplicationNotStarted, ApplicationStateMissing, InvalidArgument
+from deathless.base.errors import (
+    ApplicationEnded,
+    ApplicationNotStarted,
+    ApplicationStateMissing,
+    InvalidArgument,
+    ProgramVersionDiffers,
+)
 from deathless.base.limits import Limits
-from deathless.foreign.replay import ReplayOrder, ReplayReport, replay
+from deathless.foreign.replay import ReplayOrder, ReplayReport, debug, replay
 from deathless.foreign.rows import Given, What, encode_items
 from deathless.foreign.settings import settings_of
 from deathless.protocols.ambrosia.items import EMPTY, bytes_of, chain_of
@@ -139,3 +147,64 @@ def test_without_a_whole_checkpoint_nothing_is_run(directory: Path) -> None:
     file.unlink()
     with pytest.raises(ApplicationStateMissing, match="no checkpoint"):
         run(order(directory))
+
+
+def test_checkpoints_are_counted_from_the_oldest_on(directory: Path) -> None:
+    """From 1; a version has the rows up to the first checkpoint of another one."""
+    total = make_call(SELF, TOTAL, Kind.FORK, (10).to_bytes(8, "little"))
+    lane = LaneState(target=SELF, floor=1, chain=chain_of(EMPTY, bytes_of(total)), emitted=1, kept=(), expected=())
+    checkpoint(directory, 12, struct.pack("<3q", 10, 10, 10), lanes=(lane,), version=0)
+    checkpoint(directory, 20, b"of another version", version=1)
+    first = run(order(directory, number=1, version=0))
+    assert (first.checkpoint, first.end, first.differs) == (0, 20, None)
+    assert run(order(directory, number=2, version=0)).checkpoint == 12
+    assert run(order(directory, number=2)).end == 34
+    with pytest.raises(ApplicationStateMissing, match="name one from 1 to 3"):
+        run(order(directory, number=4))
+    with pytest.raises(ProgramVersionDiffers, match="Expected 1 was: 0"):
+        run(order(directory, number=2, version=1))
+
+
+def free_ports() -> list[int]:
+    """Give two that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return [one.getsockname()[1], other.getsockname()[1]]
+
+
+class Watched:
+    """Starts a program at the ports once they are bound, and ends it behind its last checkpoint."""
+
+    def __init__(self, command: tuple[str, ...], ports: list[int]) -> None:
+        self.reports: list[ReplayReport] = []
+        self._command = command
+        self._ports = dict(zip(("DEATHLESS_RECEIVE_PORT", "DEATHLESS_SEND_PORT"), map(str, ports), strict=True))
+
+    def ready(self) -> None:
+        """See foreign.replay.Watching."""
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "PYTHONPATH": path, "DEATHLESS_INSTANCE": "c", **self._ports}
+        self._program = subprocess.Popen(self._command, env=environment)
+
+    def ran(self, report: ReplayReport) -> None:
+        """See foreign.replay.Watching."""
+        assert self._program.poll() is None
+        self.reports.append(report)
+        self.end()
+
+    def end(self) -> None:
+        """End the program."""
+        self._program.kill()
+        self._program.wait()
+
+
+def test_program_from_outside_gets_all_rows_also_behind_what_differs(directory: Path) -> None:
+    """The first difference is told, and it ends when it likes."""
+    ports = free_ports()
+    wanted = order(directory, number=1)
+    settings = dataclasses.replace(wanted.settings, command=(), receive_port=ports[0], send_port=ports[1])
+    other = other_program(directory, "self.bytes += len", "self.bytes += 2 * len")
+    watched = Watched((sys.executable, other), ports)
+    asyncio.run(debug(dataclasses.replace(wanted, settings=settings), watched))
+    (report,) = watched.reports
+    assert report.differs is not None
+    assert (report.differs.first, report.rows, report.messages) == (1, 34, CALLS + 3)

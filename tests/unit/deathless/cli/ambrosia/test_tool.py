@@ -47,11 +47,6 @@ def test_what_can_not_be_honoured_is_refused_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_debugging_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(tmp_path, ["DebugInstance", "-i=counter", "-rp=1", "-sp=2", "-c=1"]) == 1
-    assert "DebugInstance" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("more", [["-q"], ["-rp=0"], ["-sp=x"], ["-cs=B"], ["-i=No!"], ["-cv=-1"], ["-lts=much"]])
 def test_arguments_that_are_wrong_give_the_reason_and_the_help(
     tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]

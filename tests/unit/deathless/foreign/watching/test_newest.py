@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from deathless.foreign.checkpoints import FOLDER, Checkpoints, Head
+from deathless.base.foreign.binding import FOLDER
+from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.watching.newest import NONE, Newest, newest_checkpoint
 from deathless.shell.disk.filesystem import RealFileSystem
 
