@@ -143,7 +143,7 @@ class Run:
         self._checkpointing = Checkpointing(
             Checkpoints(files, config.owner),
             self._feed,
-            self._application.hold,
+            lambda _: self._regulate(),
             lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
         )
 
@@ -159,7 +159,7 @@ class Run:
             waiting_bytes=coordinator.unlogged_bytes,
             differences=len(coordinator.differences),
             refused=coordinator.refused,
-            problem=coordinator.problem,
+            problem=coordinator.problem or self._checkpointing.problem,
         )
 
     # ---- for the application -------------------------------------------------------------------------------------
@@ -272,6 +272,11 @@ class Run:
             self._in_order.do(actions)
         except DeathlessError as error:
             self._fail(error)
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read from the application while what it sends can be kept."""
+        self._application.hold(self._checkpointing.is_behind or self.coordinator.is_flooded)
 
     def _fail(self, error: DeathlessError) -> None:
         self.error = self.error or error
@@ -315,6 +320,7 @@ class Run:
         """Bring rows of the topic as they come."""
         pause_s = READ_MIN_S
         while True:
+            self._do(self.coordinator.unread(self._application.unsent, time.monotonic()))
             first = self.coordinator.next_row
             rows = await asyncio.to_thread(self._feed.read, first) if first else []
             if rows:

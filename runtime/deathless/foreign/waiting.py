@@ -1,7 +1,8 @@
 """What waits on its way to an application and from it, counted in bytes; pure.
 
-    Rows        came from the topic, and are not delivered yet
+    Rows        came from the topic, and are not delivered yet; and what was delivered and is not read
     Unlogged    was emitted, and is not known to be logged
+    Impulses    were emitted, and not offered to the log yet
 
 Guarantees: the sums are exact. Does not: decide what is done when much waits (`coordinator` does). Imports protocols
 and this package.
@@ -29,10 +30,11 @@ def size_of(item: Rpc | Oversized) -> int:
 class Rows:
     """Rows of the topic, in their order."""
 
-    __slots__ = ("bytes", "delivered", "waiting")
+    __slots__ = ("bytes", "delivered", "unread", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[int, Given]] = deque()
+        self.unread = 0  # bytes that were delivered and that the kernel did not take yet, as they were told last
         self.bytes = 0  # Invariant: of their items
         self.delivered = 0  # position of the last row that was taken
 
@@ -62,6 +64,35 @@ class Rows:
     def check_invariants(self) -> None:
         """Raise AssertionError when the sum is not exact."""
         assert self.bytes == sum(len(row.items) for _, row in self.waiting)
+
+
+class Impulses:
+    """What came from outside, in its order."""
+
+    __slots__ = ("bytes", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Rpc] = deque()
+        self.bytes = 0  # Invariant: their sum
+
+    def add(self, item: Rpc) -> None:
+        """It was emitted."""
+        self.waiting.append(item)
+        self.bytes += size_of(item)
+
+    def take(self, bytes_max: int) -> list[Rpc]:
+        """Give the first ones, at least one, which are offered now; there is one."""
+        taken: list[Rpc] = []
+        size = 0
+        while self.waiting and (not taken or size + size_of(self.waiting[0]) <= bytes_max):
+            taken.append(self.waiting.popleft())
+            size += size_of(taken[-1])
+        self.bytes -= size
+        return taken
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the sum is not exact."""
+        assert self.bytes == sum(map(size_of, self.waiting))
 
 
 class Unlogged:
