@@ -461,6 +461,24 @@ def named_tests_exist(tree: Tree) -> list[str]:
     return [f"{path}: {test} is gone" for path, text in pages for test in named_tests(text) if test not in tree]
 
 
+def named_functions_exist(tree: Tree) -> list[str]:
+    """A test function that a page names, `tests/.../test_x.py::test_y`, is there; each row of such a page has one."""
+    found = []
+    for path, text in tree.items():
+        if not path.endswith(".md") or "::test_" not in text:
+            continue
+        named = re.findall(r"`(tests/[\w./-]+\.py)::(\w+)`", text)
+        found += [f"{path}: {test}::{name} is gone" for test, name in named if not is_defined(name, tree.get(test, ""))]
+        rows = re.findall(r"^\|(?! --- \|).+\|$(?!\n\| ---)", text, re.MULTILINE)
+        found += [f"{path}: row {row[:50]!r} names no test function" for row in rows if "::test_" not in row]
+    return found
+
+
+def is_defined(name: str, text: str) -> bool:
+    """Whether a module's text has a function of this name."""
+    return re.search(rf"^(async )?def {name}\(", text, re.MULTILINE) is not None
+
+
 def each_switch_is_read(tree: Tree) -> list[str]:
     """A safeguard's switch is read by what really runs; one that nothing reads proves nothing when a test sets it."""
     read = {
@@ -589,6 +607,14 @@ RULES: dict[Rule, list[Tree]] = {
         {"docs/kubernetes/storage.md": f"`{TEST}`\n\n## Room\n\nThere is some.\n"},
     ],
     named_tests_exist: [{"docs/start.md": f"`{TEST}`\n"}],
+    named_functions_exist: [
+        {"docs/start.md": f"`{TEST}::test_a_b_c`\n"},
+        {"docs/start.md": f"`{TEST}::test_a_b_c`\n", TEST: "def test_a_b_d(): ...\n"},
+        {
+            "docs/start.md": f"| a | b |\n| --- | --- |\n| a | `{TEST}::test_a_b_c` |\n| b | |\n",
+            TEST: "def test_a_b_c(): ...\n",
+        },
+    ],
     each_switch_is_read: [
         {SWITCHES: "class Safeguards:\n    sync: bool = True\n"},
         {SWITCHES: "class Safeguards:\n    sync: bool = True\n", CORE: "if self.other.sync:\n    x = 1\n"},

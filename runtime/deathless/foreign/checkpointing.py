@@ -4,9 +4,9 @@
     look              whether another replica has written one since
     add, run          write one that the application gives: in threads, one piece after the other
 
-Guarantees: pieces are written in their order; a checkpoint that can't be written is dropped and told, and the next one
-is tried; rows that the oldest checkpoint of those that stay does not hold are kept. Does not: decide when one is taken.
-Imports this package.
+Guarantees: pieces are written in their order; a checkpoint that can't be written, or ends early, is dropped with its
+room, told, and the next one is tried; rows that the oldest checkpoint of those that stay does not hold are kept. Does
+not: decide when one is taken. Imports this package.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
-from deathless.foreign.checkpoints import KEPT, CheckpointDamaged, Checkpoints, Found, Writing
+from deathless.foreign.checkpoints import KEPT, CheckpointDamaged, Checkpoints, Found, Head, Writing
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
 from deathless.foreign.watching.counts import Counts
 
 _LOG: Final = logging.getLogger("deathless.application")
+P = ParamSpec("P")
+Result = TypeVar("Result")
 UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
 
 
@@ -64,6 +66,12 @@ class Checkpointing:
         self._writing: Writing | None = None
         self._newest = -1  # position of the newest one that was seen
         self._holds = False  # rows that no checkpoint has are kept
+        self.problem = ""  # why the last checkpoint of ours is not kept; empty: it is, or there was none
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether no more is to be read of the application: what it gave is not written yet."""
+        return self._unwritten > UNWRITTEN_BYTES_MAX
 
     async def newest(self, *, is_first: bool = False) -> Found | None:
         """Give the newest checkpoint that is whole and of this service; None: there is none at all.
@@ -109,14 +117,19 @@ class Checkpointing:
 
         Raises: StorageFailed, ApplicationStateMissing of the very first checkpoint alone: without it nothing begins.
         """
+        try:
+            await self._write_all()
+        finally:
+            self._drop()
+
+    async def _write_all(self) -> None:
         while True:
             action = await self._actions.get()
             try:
                 await self._write(action)
             except OSError as error:
-                if self._writing is not None:
-                    self._writing.drop()
-                self._writing = None
+                self._drop()
+                self.problem = f"its last checkpoint is not kept: {error}"
                 self._counts.checkpoint_failures += 1
                 _LOG.warning("a checkpoint of the application is not kept", extra={"why": str(error)})
                 if self._newest < 0:
@@ -126,28 +139,38 @@ class Checkpointing:
         match action:
             case BeginFile(head):
                 self._began_at = time.monotonic()
-                self._writing = await asyncio.to_thread(self._folder.begin, head)
+                await _to_its_end(self._begin, head)
             case WriteFile(data):
                 self._count(-len(data))
                 if self._writing is not None:
-                    await asyncio.to_thread(self._writing.write, data)
+                    await _to_its_end(self._writing.write, data)
             case EndFile():
-                writing, self._writing = self._writing, None
-                if writing is not None:
-                    await self._end(writing)
+                if self._writing is not None:
+                    await self._end(self._writing)
 
     async def _end(self, writing: Writing) -> None:
         position = writing.head.position
-        if not await asyncio.to_thread(writing.end) and position == 0:
+        first = await _to_its_end(writing.end)
+        self._writing, self.problem = None, ""
+        if not first and position == 0:
             raise ApplicationStateMissing("another replica's application began at the same time, and its start counts")
         self._newest = max(self._newest, position)
         self._counts.checkpoint_kept(time.monotonic() - self._began_at)
         await asyncio.to_thread(self._keep_rows)
         self._kept(position)
 
+    def _begin(self, head: Head) -> None:
+        self._writing = self._folder.begin(head)
+
+    def _drop(self) -> None:
+        """Let go of what is being written, if anything is: its file, and the room that it has."""
+        if self._writing is not None:
+            self._writing.drop()
+        self._writing = None
+
     def _count(self, size: int) -> None:
         self._unwritten += size
-        self._hold_back(self._unwritten > UNWRITTEN_BYTES_MAX)
+        self._hold_back(self.is_behind)
 
     def _keep_rows(self) -> None:
         """Keep the rows behind the oldest checkpoint that stays, and let go of those before."""
@@ -178,6 +201,18 @@ class Checkpointing:
                 f"{head.incarnation}, and of what this service never got"
             )
         raise ApplicationStateMissing(f"no checkpoint of the application can be used: {'; '.join(passed) or 'none'}")
+
+
+async def _to_its_end(work: Callable[P, Result], *arguments: P.args, **named: P.kwargs) -> Result:
+    """Run it in a thread, to its end also when who waits is cancelled: a file is not closed while it is written."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **named))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()
+        raise
 
 
 def _next(pieces: Iterator[bytes]) -> bytes:

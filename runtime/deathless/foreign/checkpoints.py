@@ -40,7 +40,6 @@ PARTIAL: Final = "partial-"
 SET_ASIDE: Final = "set-aside-"
 KEPT: Final = 2  # newest ones that stay
 PIECE_BYTES: Final = 1 << 20
-HEAD_BYTES_MAX: Final = 64 << 20
 _LENGTH_BYTES: Final = 4
 _DIGEST_BYTES: Final = 32
 
@@ -156,7 +155,7 @@ class Checkpoints:
 
     Args:
         files: whose root is the shard's directory.
-        writer: a name that no other writer has at this time.
+        writer: a name that no other writer has at this time; up to the first dot, its replica's.
     """
 
     def __init__(self, files: FileSystem, writer: str) -> None:
@@ -186,7 +185,7 @@ class Checkpoints:
                 digest.update(self._files.read(handle, at, min(PIECE_BYTES, end - at)))
             if self._files.read(handle, end, _DIGEST_BYTES) != digest.digest():
                 raise CheckpointDamaged(f"{name} has another checksum than was written")
-            found = self._head(handle, name)
+            found = self._head(handle, name, end)
             if found.blob_at + found.head.length != end or found.head.position != position:
                 raise CheckpointDamaged(f"{name} is of position {found.head.position}, or of another length")
         finally:
@@ -198,7 +197,7 @@ class Checkpoints:
         name = _name(position)
         handle = self._files.open(name)
         try:
-            return self._head(handle, name).head
+            return self._head(handle, name, self._files.size(handle)).head
         finally:
             self._files.close(handle)
 
@@ -250,15 +249,19 @@ class Checkpoints:
             self._files.sync_folder(FOLDER)
 
     def _drop_partial(self) -> None:
-        """Remove what an earlier writing of ours left."""
-        with contextlib.suppress(FileNotFoundError):
-            self._files.unlink(f"{FOLDER}/{PARTIAL}{self._writer}")
+        """Remove what earlier writings of our replica left; one that is under way yet does not become a checkpoint."""
+        replica, _, _ = self._writer.partition(".")
+        for name in self._files.listing(FOLDER):
+            if name.startswith(PARTIAL) and name.removeprefix(PARTIAL).partition(".")[0] == replica:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(f"{FOLDER}/{name}")
 
-    def _head(self, handle: Handle, name: str) -> Found:
+    def _head(self, handle: Handle, name: str, end: int) -> Found:
         start = len(MAGIC) + _LENGTH_BYTES
+        room = end - start
         begins = self._files.read(handle, 0, start)
         length = int.from_bytes(begins[len(MAGIC) :], "big")
-        if begins[: len(MAGIC)] != MAGIC or length > HEAD_BYTES_MAX:
+        if begins[: len(MAGIC)] != MAGIC or length > room:  # however many outputs wait to be logged, they stand there
             raise CheckpointDamaged(f"{name} is no checkpoint of an application")
         try:
             return Found(_decode_head(self._files.read(handle, start, length)), start + length)
@@ -284,6 +287,7 @@ class Writing:
         self._digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         self._at = 0
         self._handle = files.create(partial)
+        self._is_open = True  # a handle that was closed may be another file's by now
         encoded = _encode(head)
         start = MAGIC + len(encoded).to_bytes(_LENGTH_BYTES, "big") + encoded
         try:
@@ -321,12 +325,15 @@ class Writing:
         files.write(self._handle, self._at, self._digest.digest())
         files.truncate(self._handle, self._at + _DIGEST_BYTES)
         files.sync(self._handle)
+        self._is_open = False
         files.close(self._handle)
 
     def drop(self) -> None:
         """Let go of it: it did not become whole."""
-        with contextlib.suppress(OSError):
-            self._files.close(self._handle)
+        if self._is_open:
+            self._is_open = False
+            with contextlib.suppress(OSError):
+                self._files.close(self._handle)
         with contextlib.suppress(OSError):
             self._files.unlink(self._partial)
 

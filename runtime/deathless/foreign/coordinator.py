@@ -20,8 +20,8 @@ One life of this is one process of the application. Whoever stops to lead ends t
 the application takes itself for the primary, and there is no message that tells it otherwise.
 
 Guarantees: what was delivered is confirmed, since rows of a topic are; no item leaves that was not compared; a lack of
-room holds deliveries back, and never what the log has. Does not: IO, know clocks but for the `now` of its calls.
-Imports core, codec, protocols and this package.
+room holds deliveries back, and never what the log has; what waits for an application, or comes of the one that leads,
+is bounded. Does not: IO, know clocks but for the `now` of its calls. Imports core, codec, protocols and this package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from deathless.base.errors import ApplicationStateMissing, LaneUnknown, ProgramVersionDiffers
 from deathless.codec.streams.packets import StreamWelcome
@@ -38,10 +38,10 @@ from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
 from deathless.foreign.rows import Emitted, Given, What, decode_given, encode_items
 from deathless.foreign.skips import Skip, answers
 from deathless.foreign.streams import Stream, Streams
-from deathless.foreign.waiting import ITEM_BYTES, Rows, Unlogged, size_of
-from deathless.foreign.watching.counts import Counts, Impulses
+from deathless.foreign.waiting import ITEM_BYTES, Impulses, Rows, Unlogged, size_of
+from deathless.foreign.watching.counts import Counts
 from deathless.protocols.ambrosia import events as on
-from deathless.protocols.ambrosia.items import HASH_BYTES, shape_of
+from deathless.protocols.ambrosia.items import HASH_BYTES, OTHERS, shape_of
 from deathless.protocols.ambrosia.lanes import Difference, Expectation
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.messages import Oversized, Rpc
@@ -50,6 +50,9 @@ from deathless.protocols.ambrosia.states import State
 GROUP_BYTES: Final = 128 << 10  # of items in one row of a stream; one item that has more is alone
 DELIVERED_BYTES: Final = 64 << 10  # of rows in one record
 UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet; with more, deliveries wait
+FLOOD_BYTES_MAX: Final = 32 << 20  # likewise, with impulses; with more, who leads is not read any more
+UNREAD_BYTES_MAX: Final = 4 << 20  # that were delivered and wait for the application; with more, it gets no more rows
+OFFERED_IMPULSES_MAX: Final = 64  # groups of them that are offered to the log and not logged yet
 _CHECKPOINTED_IN: Final = frozenset({State.FOLLOWING, State.LEADING})
 _POSITION_BYTES: Final = 8  # of a note, before chain and shape
 
@@ -95,7 +98,6 @@ class Packets:
     packets: list[bytes]
 
 
-Item = TypeVar("Item", Rpc, Rpc | Oversized)
 Action = Tell | LoadBlob | BeginFile | WriteFile | EndFile | Packets
 
 
@@ -199,6 +201,16 @@ class Coordinator:
         return self._impulses.unlogged
 
     @property
+    def is_flooded(self) -> bool:
+        """Whether no more is to be read of it: it leads, and emits more than is logged.
+
+        What the log says comes to who leads without another word of the application, so it is read again some time. One
+        that follows is read on: rows that would tell of its outputs may stand behind those that it has not read.
+        """
+        leads = self.leading.since is not None
+        return leads and self._unlogged.bytes + self._impulses.bytes >= FLOOD_BYTES_MAX
+
+    @property
     def problem(self) -> str:
         """Why outputs are not logged, code first where it has one; empty: nothing is told."""
         refused = self.counts.refused.total()
@@ -230,9 +242,9 @@ class Coordinator:
             raise ProgramVersionDiffers.between(version, head.version)
         self._loaded, self._rows.delivered = True, head.position
         self._initial = head.initial if head.position == 0 else None
-        self._impulses.waiting += [
-            each for at, skip in self._skips.items() if at > head.position for each in answers(skip)
-        ]
+        for at, skip in self._skips.items():
+            for each in answers(skip) if at > head.position else ():
+                self._impulses.add(each)
         self.plan.first_is_kept = True
         load = on.Load(length=head.length, lsn=head.position, records=head.records, lanes=decode_lanes(head.lanes))
         for lane in load.lanes:
@@ -284,7 +296,7 @@ class Coordinator:
                     self._unlogged.add(effect.target, effect.position, effect.item)
                     self.counts.emitted(effect.target, effect.item)
                 case on.ImpulseEmitted():
-                    self._impulses.emitted(effect.rpc)
+                    self._impulses.add(effect.rpc)
                     self.counts.impulses += 1
                 case on.OutputRefused():
                     self.counts.refuse(effect.target, effect.item, effect.reason)
@@ -329,6 +341,11 @@ class Coordinator:
             self._impulses.logged(self._streams.control.connection.sender.committed_id)
         actions = self._welcomed(welcomed) if welcomed is not None else []
         return actions + self._advance(now)
+
+    def unread(self, size: int, now: float) -> list[Action]:
+        """So many bytes that were delivered wait for the application, beside what the kernel has."""
+        was, self._rows.unread = self._rows.unread, size
+        return self._advance(now) if size < UNREAD_BYTES_MAX <= was else []
 
     def due(self, now: float) -> list[Action]:
         """Give what is to be done now though nothing came."""
@@ -401,6 +418,7 @@ class Coordinator:
                     known.append(on.EffectKnown(target=row.target, known=there))
             yield Tell(on.Confirmed(lsn=position))
             if rpcs:
+                rows.unread += size
                 yield Tell(on.Deliver(lsn=position, rpcs=tuple(rpcs)))
             yield from (Tell(each) for each in known)
 
@@ -411,7 +429,7 @@ class Coordinator:
         Who leads waits until what was emitted is logged. Others wait for rows that tell them so, as far as there is
         room for rows: behind that they may be.
         """
-        if not self._machine.may_deliver or self.plan.under_way:
+        if not self._machine.may_deliver or self.plan.under_way or self._rows.unread >= UNREAD_BYTES_MAX:
             return False
         return self._unlogged.bytes < UNLOGGED_BYTES_MAX or (self._rows.is_full and self.leading.since is None)
 
@@ -450,9 +468,8 @@ class Coordinator:
                 return
             control.offer(0, Emitted(What.INITIAL, self._initial))
             self._initial = None
-        while self._impulses.waiting:
-            group = _group(self._impulses.waiting)
-            self._impulses.offered(control.next_id, group)
+        while self._impulses.waiting and len(control.connection.sender) < OFFERED_IMPULSES_MAX:
+            group = self._impulses.take(GROUP_BYTES, control.next_id)
             control.offer(control.next_id, Emitted(What.ITEMS, encode_items(group, with_destination=True)))
 
     def _offer(self, target: str, each: Stream) -> None:
@@ -470,13 +487,15 @@ class Coordinator:
             group = _group(pending)
             each.sent += len(group)
             chain, shape = lane.chain_at(each.sent), shape_of(group[-1])
-            row = Emitted(What.ITEMS, encode_items(group), target, each.sent, chain, shape)
+            items = encode_items(group, with_destination=target == OTHERS)
+            row = Emitted(What.ITEMS, items, target, each.sent, chain, shape)
             each.offer(each.sent, row, each.sent.to_bytes(_POSITION_BYTES, "big") + chain + shape)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when a bookkeeping is not exact."""
         self._rows.check_invariants()
         self._unlogged.check_invariants()
+        self._impulses.check_invariants()
 
 
 def _noted(welcome: StreamWelcome) -> Expectation | None:
@@ -499,7 +518,7 @@ def _told(difference: Difference) -> str:
     return f"to {difference.target or 'itself'}, at position {difference.position}: {difference.what.value}"
 
 
-def _group(waiting: deque[Item]) -> list[Item]:
+def _group(waiting: deque[Rpc | Oversized]) -> list[Rpc | Oversized]:
     """Take what goes into one row."""
     items = [waiting.popleft()]
     size = size_of(items[0])

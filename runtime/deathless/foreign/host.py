@@ -158,7 +158,7 @@ class Run:
         self._checkpointing = Checkpointing(
             Checkpoints(files, config.owner),
             self._feed,
-            self._application.hold,
+            lambda _: self._regulate(),
             lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
             binding.checkpoints_kept,
             counts,
@@ -177,7 +177,7 @@ class Run:
             behind_bytes=ahead.bytes,
             waiting_bytes=coordinator.unlogged_bytes,
             skipped=coordinator.skipped,
-            problem=coordinator.problem,
+            problem=coordinator.problem or self._checkpointing.problem,
         )
 
     # ---- for the application -------------------------------------------------------------------------------------
@@ -291,6 +291,11 @@ class Run:
             self._in_order.do(actions)
         except DeathlessError as error:
             self._fail(error)
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read from the application while what it sends can be kept."""
+        self._application.hold(self._checkpointing.is_behind or self.coordinator.is_flooded)
 
     def _fail(self, error: DeathlessError) -> None:
         self.error = self.error or error
@@ -342,6 +347,7 @@ class Run:
         pause_s = READ_MIN_S
         looked_at = -STATUS_S
         while True:
+            self._do(self.coordinator.unread(self._application.unsent, time.monotonic()))
             if time.monotonic() - looked_at >= STATUS_S and self.machine.state in SERVING:
                 looked_at = time.monotonic()
                 await asyncio.to_thread(self._feed.look_ahead, self.coordinator.delivered)

@@ -57,7 +57,7 @@ class Emitted(Struct):
 
     what: int
     items: bytes
-    target: str = ""
+    target: str = ""  # a lane; of that of several targets the items name theirs
     upto: int = 0  # position of the last item in its lane; 0: impulses, which have none
     chain: bytes = b""
     shape: bytes = b""  # of the item at `upto`

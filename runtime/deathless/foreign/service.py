@@ -11,15 +11,28 @@ call to the application itself is a row that it gets. A call to another service 
 A return completes the caller's promise.
 
 Guarantees: each call reaches the application once and in one order on all replicas; each of its outputs has its effect
-once. Does not: know processes, or compare runs (`coordinator`). Imports the author's names and this package.
+once; what the application sent is never refused, whatever it is: behind a row that was refused no other one is taken
+in. Does not: know processes, or compare runs (`coordinator`). Imports the author's names and this package.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from deathless.base.errors import TooLarge
 from deathless.execution.author.instance_names import service_of
-from deathless.foreign.rows import CALLERS, INPUT, INPUTS, Emitted, Given, What, decode_items, encode_items
+from deathless.foreign.rows import (
+    CALLERS,
+    INPUT,
+    INPUTS,
+    Emitted,
+    Given,
+    What,
+    decode_given,
+    decode_items,
+    encode_items,
+)
+from deathless.protocols.ambrosia.items import OTHERS
 from deathless.protocols.ambrosia.messages import RETURNS, SELF, Kind, Oversized, Rpc, make_call, make_return
 from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map, Service, Struct, field
 
@@ -134,7 +147,7 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
     to_itself: list[Rpc] = []
     items = decode_items(row.items)
     for item in items:
-        target = row.target if row.upto else item.destination
+        target = row.target if row.upto and row.target != OTHERS else item.destination
         if isinstance(item, Oversized):
             to_itself += _refuse(held, ctx, target, item)
         elif target == SELF:
@@ -155,7 +168,19 @@ def _begin(held: Application, ctx: Context, data: bytes) -> None:
     ctx.emit(inputs, Given(What.INITIAL, data))
     early, held.early = held.early, []
     for items in early:
-        ctx.emit(inputs, Given(What.ITEMS, items))
+        try:
+            ctx.emit(inputs, Given(What.ITEMS, items))
+        except TooLarge as error:
+            _turn_away(held, ctx, items, error)
+
+
+def _turn_away(held: Application, ctx: Context, items: bytes, error: TooLarge) -> None:
+    """Tell who waits for a call that it has no room in a row: to refuse the first message would end everything."""
+    for item in decode_given(items):
+        held.too_long += 1
+        promise = held.waiting.pop(item.sequence, "") if item.kind is Kind.ASYNC else ""
+        if promise:
+            ctx.complete(promise, Answer(None, f"the call is too long: {error}"))
 
 
 def _refuse(held: Application, ctx: Context, target: str, item: Oversized) -> list[Rpc]:
@@ -178,7 +203,11 @@ def _answer(held: Application, ctx: Context, target: str, item: Rpc) -> None:
         return
     text = item.arguments.decode(errors="replace") if item.kind is Kind.EXCEPTION else ""
     value = item.arguments if item.kind is Kind.VALUE else None
-    ctx.complete(promise, Answer(value, text or ("it failed" if item.kind is Kind.EXCEPTION else "")))
+    try:
+        ctx.complete(promise, Answer(value, text or ("it failed" if item.kind is Kind.EXCEPTION else "")))
+    except TooLarge as error:  # bytes that are no text are longer as one, and a reply may be shorter than a message
+        held.too_long += 1
+        ctx.complete(promise, Answer(None, f"what it returned is too long for a reply: {error}"))
 
 
 def _relay(held: Application, ctx: Context, target: str, item: Rpc) -> None:
@@ -220,5 +249,14 @@ async def relay(held: Application, ctx: Context, number: int) -> None:
             kind, payload = Kind.EXCEPTION, f"{outgoing.target} returned no bytes".encode()
         elif value is not None:
             kind, payload = Kind.VALUE, value
-    returned = make_return(SELF, kind, payload, name=outgoing.target, sequence=outgoing.sequence)
-    ctx.emit(inputs, Given(What.ITEMS, encode_items([returned])))
+    try:
+        ctx.emit(inputs, _returned(outgoing, kind, payload))
+    except TooLarge as error:  # another service's reply may be longer than a row of ours
+        text = f"what {outgoing.target} returned is too long for a row: {error}".encode()
+        ctx.emit(inputs, _returned(outgoing, Kind.EXCEPTION, text))
+
+
+def _returned(outgoing: Outgoing, kind: Kind, payload: bytes) -> Given:
+    """Give the row by which the application hears what its call came to."""
+    item = make_return(SELF, kind, payload, name=outgoing.target, sequence=outgoing.sequence)
+    return Given(What.ITEMS, encode_items([item]))

@@ -1,7 +1,8 @@
 """What waits on its way to an application and from it, counted in bytes; pure.
 
-    Rows        came from the topic, and are not delivered yet
+    Rows        came from the topic, and are not delivered yet; and what was delivered and is not read
     Unlogged    was emitted, and is not known to be logged
+    Impulses    were emitted, and not offered to the log yet
 
 Guarantees: the sums are exact. Does not: decide what is done when much waits (`coordinator` does). Imports protocols
 and this package.
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from deathless.foreign.rows import Given
-from deathless.protocols.ambrosia.messages import Oversized, Rpc
+from deathless.protocols.ambrosia.messages import RETURNS, Oversized, Rpc
 
 ROWS_MAX: Final = 4096  # that wait to be delivered; then no more are wanted
 ROWS_BYTES_MAX: Final = 4 << 20  # likewise
@@ -29,10 +30,11 @@ def size_of(item: Rpc | Oversized) -> int:
 class Rows:
     """Rows of the topic, in their order."""
 
-    __slots__ = ("bytes", "delivered", "waiting")
+    __slots__ = ("bytes", "delivered", "unread", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[int, Given]] = deque()
+        self.unread = 0  # bytes that were delivered and that the kernel did not take yet, as they were told last
         self.bytes = 0  # Invariant: of their items
         self.delivered = 0  # position of the last row that was taken
 
@@ -62,6 +64,44 @@ class Rows:
     def check_invariants(self) -> None:
         """Raise AssertionError when the sum is not exact."""
         assert self.bytes == sum(len(row.items) for _, row in self.waiting)
+
+
+class Impulses:
+    """What came from outside, and our own answers to callers, in their order."""
+
+    __slots__ = ("_offered", "bytes", "unlogged", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Rpc] = deque()  # that were not offered yet
+        self.bytes = 0  # Invariant: their sum
+        self.unlogged = 0  # impulses that were emitted and are not known to be logged
+        self._offered: deque[tuple[int, int]] = deque()  # rows of the control stream: id, and how many are in it
+
+    def add(self, item: Rpc) -> None:
+        """It was emitted, or is an answer of ours."""
+        self.waiting.append(item)
+        self.bytes += size_of(item)
+        self.unlogged += item.kind not in RETURNS
+
+    def take(self, bytes_max: int, number: int) -> list[Rpc]:
+        """Give the first ones, at least one, which are offered now in the row of that id; there is one."""
+        taken: list[Rpc] = []
+        size = 0
+        while self.waiting and (not taken or size + size_of(self.waiting[0]) <= bytes_max):
+            taken.append(self.waiting.popleft())
+            size += size_of(taken[-1])
+        self.bytes -= size
+        self._offered.append((number, sum(each.kind not in RETURNS for each in taken)))
+        return taken
+
+    def logged(self, upto: int) -> None:
+        """Rows up to this id are logged."""
+        while self._offered and self._offered[0][0] <= upto:
+            self.unlogged -= self._offered.popleft()[1]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the sum is not exact."""
+        assert self.bytes == sum(map(size_of, self.waiting))
 
 
 class Unlogged:

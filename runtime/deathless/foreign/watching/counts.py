@@ -9,7 +9,7 @@ anything. Imports codec, protocols and this package.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from typing import Final
 
 from deathless.codec.peer_messages import is_service_name
@@ -73,28 +73,3 @@ class Counts:
         """A checkpoint is durable, after so many seconds."""
         self.checkpoints += 1
         self.checkpoint_s = seconds
-
-
-class Impulses:
-    """Impulses of one process that are not known to be logged."""
-
-    __slots__ = ("_offered", "unlogged", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: deque[Rpc] = deque()  # that were not offered yet; answers of ours among them
-        self.unlogged = 0  # impulses that were emitted and are not known to be logged
-        self._offered: deque[tuple[int, int]] = deque()  # rows of the control stream: id, and how many are in it
-
-    def emitted(self, rpc: Rpc) -> None:
-        """The program emitted this."""
-        self.waiting.append(rpc)
-        self.unlogged += 1
-
-    def offered(self, number: int, group: list[Rpc]) -> None:
-        """These go in the row of that id."""
-        self._offered.append((number, sum(each.kind not in RETURNS for each in group)))
-
-    def logged(self, upto: int) -> None:
-        """Rows up to this id are logged."""
-        while self._offered and self._offered[0][0] <= upto:
-            self.unlogged -= self._offered.popleft()[1]

@@ -25,6 +25,8 @@ EMPTY: Final = bytes(HASH_BYTES)
 """The chain before the first item."""
 POST_METHOD: Final = -1
 """Method id of forks that carry a call by name in JSON, as the original's JavaScript binding sends all of its calls."""
+OTHERS: Final = "$others"
+"""The lane of all targets beyond the maximum: its items name their destinations, and these are a part of them."""
 _TOMBSTONE: Final = 0xFF
 _OVERSIZED: Final = struct.Struct("<BBqqQ")
 
@@ -39,6 +41,11 @@ def bytes_of(item: Rpc | Oversized) -> bytes:
     if isinstance(item, Oversized):
         return _OVERSIZED.pack(_TOMBSTONE, item.kind, item.method, item.sequence, item.size)
     return bytes((item.type,)) + item.body
+
+
+def bytes_in(lane: str, item: Rpc | Oversized) -> bytes:
+    """Give what an item of a lane is compared by: where a lane has several targets, with its destination."""
+    return bytes_of(item) + b"\0" + item.destination.encode() if lane == OTHERS else bytes_of(item)
 
 
 def chain_of(before: bytes, item: bytes) -> bytes:

@@ -4,9 +4,10 @@ Why it exists: outputs are not logged; they are a function of the logged inputs 
 k-th item for a target is position k, in every run, and whoever has position k already (our log, for calls to oneself;
 the receiver, for others) must never get it twice, nor something else in its place.
 
-A lane is one target. What is known of it from outside comes as expectations: at this position the chain of items is
-that (a run of our own log, a mark of the primary, what a receiver confirmed or says at its welcome). An expectation
-that the application is not at yet waits; one that it has passed is compared at once.
+A lane is one target, but for that of all targets beyond the maximum, whose items name their destinations. What is known
+of it from outside comes as expectations: at this position the chain of items is that (a run of our own log, a mark of
+the primary, what a receiver confirmed or says at its welcome). An expectation that the application is not at yet waits;
+one that it has passed is compared at once.
 
     position of an item     what happens to it
     <= floor                it had its effect: compared where something is known, and dropped
@@ -32,7 +33,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from deathless.protocols.ambrosia.bounds import Bounds
-from deathless.protocols.ambrosia.items import EMPTY, bytes_of, chain_of, shape_of
+from deathless.protocols.ambrosia.items import EMPTY, OTHERS, bytes_in, chain_of, shape_of
 from deathless.protocols.ambrosia.messages import Oversized, Rpc
 
 NO_SHAPE: Final = b""
@@ -149,7 +150,7 @@ class Lane:
 
     def emit(self, item: Rpc | Oversized) -> tuple[int, list[Difference]]:
         """Number an item of the application, and compare it."""
-        chain = chain_of(self._chain, bytes_of(item))
+        chain = chain_of(self._chain, bytes_in(self.target, item))
         self.emitted += 1
         if self.emitted > self.floor:
             self._kept.append(Kept(item, chain))
@@ -289,7 +290,7 @@ class Lane:
         chain = known.chain
         for index in range(first, len(self._kept)):
             item = self._kept[index].item
-            chain = chain_of(chain, bytes_of(item))
+            chain = chain_of(chain, bytes_in(self.target, item))
             self._kept[index] = Kept(item, chain)
 
 
@@ -307,7 +308,7 @@ class Lanes:
         self._policy = policy
         self._bounds = bounds
         self._by_target: dict[str, Lane] = {}
-        self.others = 0  # targets other than oneself that something was emitted for
+        self.others = 0  # targets other than oneself that something was emitted for, in a lane of their own
 
     @property
     def is_new(self) -> bool:
@@ -321,14 +322,15 @@ class Lanes:
             lane = self._by_target[target] = Lane(target, self._policy, self._bounds)
         return lane
 
-    def admit(self, target: str) -> Lane | None:
-        """Give the lane for an item; None: it would be one target too many, in this run as in every other."""
-        lane = self.get(target)
-        if target and not lane.emitted:
-            if self.others >= self._bounds.targets_max:
-                return None
-            self.others += 1
-        return lane
+    def admit(self, target: str) -> Lane:
+        """Give the lane for an item: of a target beyond the maximum that of all such, in this run as in every other."""
+        known = self._by_target.get(target)
+        if not target or target == OTHERS or (known is not None and known.emitted):
+            return self.get(target)
+        if self.others >= self._bounds.targets_max:
+            return self.get(OTHERS)
+        self.others += 1
+        return self.get(target)
 
     def judge_barrier(self, lsn: int) -> list[Difference]:
         """Give the lanes that are not where they must be, once the application has run the log through this lsn."""
@@ -344,7 +346,7 @@ class Lanes:
         assert self.is_new, self._by_target
         for state in states:
             self.get(state.target).restore(state)
-            self.others += bool(state.target and state.emitted)
+            self.others += bool(state.target and state.target != OTHERS and state.emitted)
 
     def check_invariants(self) -> None:
         """Raise AssertionError if a lane contradicts itself."""

@@ -6,7 +6,7 @@ send when (`states` has the table), numbers what comes back (`lanes`), and finds
 
 Guarantees:
   - What is not legal ends the application with an error that says what it sent; nothing of it or behind it counts.
-    RPCs that are too long or go to a target too many cost the application that item alone.
+    An RPC that is too long costs the application that item alone.
   - Nothing is delivered before it is confirmed, so whatever is emitted depends on confirmed inputs alone; nor is it
     told what an unconfirmed log knows of outputs. Where outputs are held (an upgrade), what is not confirmed may be
     delivered, and nothing leaves until `Commit`.
@@ -353,14 +353,11 @@ class ApplicationMachine:
         position, effects = 0, list[Effect]()
         if not impulse:
             lane = self._lanes.admit(target)
-            if lane is None:
-                refusal = f"more than {self._bounds.targets_max} targets"
-            else:
-                position, differences = lane.emit(item)
-                effects = self._judge(differences)
-                if position <= lane.floor or lane.fatal:
-                    return effects
-                effects += self._holding.pass_on(on.Emitted(target=target, position=position, item=item))
+            position, differences = lane.emit(item)
+            effects = self._judge(differences)
+            if position <= lane.floor or lane.fatal:
+                return effects
+            effects += self._holding.pass_on(on.Emitted(target=lane.target, position=position, item=item))
         if refusal:
             refused = on.OutputRefused(target=target, position=position, item=item, reason=refusal)
             effects += self._holding.pass_on(refused)

@@ -180,6 +180,11 @@ class Application:
         """Bytes that were sent to it and that it has not read."""
         return self._unsent.waiting() if self._unsent is not None else 0
 
+    @property
+    def unsent(self) -> int:
+        """Bytes for it that the kernel did not take yet, since it does not read."""
+        return self._unsent.size if self._unsent is not None else 0
+
     def start(self) -> None:
         """Bind the ports and start the process; from the main thread.
 

@@ -4,7 +4,8 @@ Why it exists: whoever starts a process with pipes has to read them, or it block
 to our log, so a program that prints without an end would fill that; and a line without an end would fill memory.
 
 Guarantees: all bytes are taken; beyond RATE_BYTES a second they are counted and dropped, and a line says how many; a
-line holds LINE_BYTES_MAX at most, longer ones come in pieces. Does not: read; know a clock. Imports nothing of ours.
+line costs LINE_BYTES beside its own, so that short ones are not a hundred thousand a second; a line holds
+LINE_BYTES_MAX at most, longer ones come in pieces. Does not: read; know a clock. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 
 RATE_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 8 << 10
+LINE_BYTES: Final = 256
+"""What a line costs beside its bytes: each becomes a line of our log, with a time and names."""
 
 
 class Lines:
@@ -20,12 +23,14 @@ class Lines:
 
     Args:
         rate: bytes a second that are kept, at least 1; as many may come at once.
+        line_bytes: that a line counts for beside its own.
     """
 
-    __slots__ = ("_budget", "_last", "_rest", "_untold", "dropped", "rate")
+    __slots__ = ("_budget", "_last", "_line_bytes", "_rest", "_untold", "dropped", "rate")
 
-    def __init__(self, rate: int = RATE_BYTES) -> None:
+    def __init__(self, rate: int = RATE_BYTES, line_bytes: int = LINE_BYTES) -> None:
         self.rate = rate
+        self._line_bytes = line_bytes
         self.dropped = 0  # bytes so far
         self._budget = float(rate)
         self._last: float | None = None
@@ -42,8 +47,8 @@ class Lines:
         passed = now - self._last if self._last is not None else 0.0
         self._last = now
         self._budget = min(float(self.rate), self._budget + passed * self.rate)
-        kept = data[: int(self._budget)]
-        self._budget -= len(kept)
+        kept, cost = self._affordable(data)
+        self._budget -= cost
         lines: list[str] = []
         if kept and self._untold:
             lines += [*self._cut(b"\n"), f"({self._untold} bytes of output were dropped)"]
@@ -60,6 +65,16 @@ class Lines:
             lines.append(f"({self._untold} bytes of output were dropped)")
             self._untold = 0
         return lines
+
+    def _affordable(self, data: bytes) -> tuple[bytes, int]:
+        """Give what may be kept of it, whole lines and a beginning of the next one, and what that costs."""
+        most, at, cost = int(self._budget), 0, 0
+        while at < len(data) and cost < most:
+            end = data.find(b"\n", at) + 1 or len(data)
+            kept = min(end - at, most - cost)
+            at += kept
+            cost += kept + (self._line_bytes if data[at - 1 : at] == b"\n" else 0)
+        return data[:at], cost
 
     def _cut(self, data: bytes) -> list[str]:
         whole = (self._rest + data).split(b"\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,83 @@ def test_rows_behind_the_oldest_checkpoint_that_stays_are_held(
     (hold,) = TopicReader(topic_directory(str(tmp_path), INPUTS), TopicSource(SERVICE_ID, 7)).holds()
     assert hold.hold is not None
     assert hold.hold.position == held
+
+
+class Telling(RealFileSystem):
+    """Counts files, and says when the first bytes behind a head are written."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.written = threading.Event()
+        self.opened = self.closed = 0
+
+    def create(self, path: str) -> Handle:
+        """See FileSystem."""
+        self.opened += 1
+        return super().create(path)
+
+    def close(self, handle: Handle) -> None:
+        """See FileSystem."""
+        super().close(handle)
+        self.closed += 1
+
+    def write(self, handle: Handle, offset: int, data: bytes) -> None:
+        """See FileSystem."""
+        super().write(handle, offset, data)
+        if offset:
+            self.written.set()
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_checkpoint_that_fails_leaves_nothing_and_is_told(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until one is kept again."""
+
+    async def work() -> None:
+        files = Telling(tmp_path)
+        lab = Lab(tmp_path, files=files)
+        lab.add(0, b"state")
+        await lab.write(0)
+        told: list[str] = []
+        works, creates = getattr(files, call), files.create
+
+        def fails_once(*_: object) -> None:
+            monkeypatch.setattr(files, call, works)
+            raise OSError(errno.EIO, "input/output error")
+
+        def create(path: str) -> Handle:
+            told.append(lab.checkpointing.problem)
+            return creates(path)
+
+        monkeypatch.setattr(files, call, fails_once)
+        monkeypatch.setattr(files, "create", create)
+        lab.add(5, b"lost")
+        lab.add(9, b"state")
+        await lab.write(9)
+        assert [bool(each) for each in told] == [False, True]
+        assert "input/output error" in told[1]
+        assert lab.checkpointing.problem == ""
+        assert sorted(path.name[-2:] for path in (tmp_path / "application").iterdir()) == ["00", "09"]
+        assert files.opened == files.closed == 3
+
+    asyncio.run(work())
+
+
+def test_blob_that_ends_early_leaves_no_file_and_no_room_taken(tmp_path: Path) -> None:
+    """Its program died while it gave it."""
+
+    async def work() -> None:
+        files = Telling(tmp_path)
+        lab = Lab(tmp_path, files=files)
+        head = Head(service_id=SERVICE_ID, incarnation=7, position=4, records=1, length=1 << 20)
+        for action in (BeginFile(head), WriteFile(b"a beginning")):
+            lab.checkpointing.add(action)
+        running = asyncio.get_running_loop().create_task(lab.checkpointing.run())
+        await asyncio.to_thread(files.written.wait)
+        running.cancel()
+        await asyncio.wait([running])
+        assert list((tmp_path / "application").iterdir()) == []
+        assert files.opened == files.closed == 1
+
+    asyncio.run(work())

@@ -146,3 +146,18 @@ def test_version_is_that_of_the_newest_one(tmp_path: Path) -> None:
     path.write_bytes(b"no checkpoint at all")
     with pytest.raises(CheckpointDamaged):
         checkpoints.version()
+
+
+def test_what_an_earlier_process_of_the_replica_left_is_removed_and_no_other_replicas(tmp_path: Path) -> None:
+    """A pod's name for its files is another one each time; what it left may be as large as the state."""
+    other = folder(tmp_path, "r1.b").begin(head(3, 5))
+    folder(tmp_path, "r0.a").begin(head(3, 5)).write(b"st")
+    assert write(folder(tmp_path, "r0.c"), 4, b"state")
+    assert names(tmp_path) == ["checkpoint-00000000000000000004", "partial-r1.b"]
+    other.drop()
+
+
+def test_head_of_any_length_is_read_again(tmp_path: Path) -> None:
+    """A program may emit as much as it likes to one call, and all that is not logged stands there."""
+    assert write(folder(tmp_path), 4, b"state", lanes=bytes(65 << 20))
+    assert len(folder(tmp_path).look(4).head.lanes) == 65 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from tests.unit.deathless.foreign.world import Node, Program, World
@@ -14,7 +15,9 @@ from deathless.foreign.coordinator import Action, Coordinator
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, decode_given, encode_items
 from deathless.foreign.streams import Stream
 from deathless.foreign.waiting import Unlogged
+from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.errors import ProtocolViolated
+from deathless.protocols.ambrosia.items import OTHERS
 from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, Lane
 from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
 from deathless.protocols.ambrosia.states import State
@@ -88,6 +91,43 @@ def test_without_the_logs_word_what_was_emitted_is_in_the_way_for_ever(monkeypat
     """Rows that would say so come only behind those that wait for room."""
     monkeypatch.setattr(Unlogged, "logged", lambda *_: None)
     assert not all(ended(seed) for seed in range(5))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_targets_that_share_a_lane_get_everything_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bank and the callers, of whom one alone has a lane of its own."""
+    monkeypatch.setattr("tests.unit.deathless.foreign.world.Bounds", partial(Bounds, targets_max=1))
+    world = World(seed)
+    values = run(world)
+    assert len(world.log.answers) == len(values)
+    assert sorted(map(int, world.log.sent)) == wanted(values)
+    assert any(row.target == OTHERS for row in world.log.rows)
+
+
+def led_with(patch: pytest.MonkeyPatch | None) -> set[int]:
+    """How many rows the program was given when it was told to lead, in worlds in which 30 were there before."""
+    found: set[int] = set()
+    for seed in range(5):
+        world = World(seed, replicas=1)
+        while not world.log.state.begun:
+            world.step()
+        for _ in range(30):
+            call(world, 0)
+        there = len(world.log.rows)
+        node = world.nodes[0] = world.newest = Node(world.log, world.chance)
+        node.lead()
+        if patch is not None:
+            node.coordinator.leading.since = 0
+        while not node.coordinator.leading.told:
+            world.step()
+        found.add(there - node.coordinator.delivered)
+    return found
+
+
+def test_program_leads_once_it_was_given_what_was_there_at_the_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its impulses would come of an older state otherwise, as the twin shows."""
+    assert max(led_with(None)) <= 0
+    assert max(led_with(monkeypatch)) > 0
 
 
 def breaks(seeds: int = 200) -> bool:

@@ -1,8 +1,8 @@
 """What waits is counted to the byte."""
 
-from deathless.foreign.rows import Given, What
-from deathless.foreign.waiting import ITEM_BYTES, ROWS_BYTES_MAX, ROWS_MAX, Rows, Unlogged, size_of
-from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call
+from deathless.foreign.rows import CALLERS, Given, What
+from deathless.foreign.waiting import ITEM_BYTES, ROWS_BYTES_MAX, ROWS_MAX, Impulses, Rows, Unlogged, size_of
+from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call, make_return
 
 CALL = make_call(SELF, 1, Kind.FORK, b"abc")
 LONG = Oversized(destination=SELF, kind=Kind.FORK, method=1, name="", sequence=0, size=1 << 30)
@@ -49,3 +49,31 @@ def test_what_is_logged_is_not_counted_any_more() -> None:
     waiting.add("nobody", 10, CALL)
     assert waiting.targets() == [SELF, "nobody"], "what is emitted later than another one emitted it is logged"
     waiting.check_invariants()
+
+
+def test_impulses_are_taken_in_groups_of_a_size_and_one_that_is_larger_alone() -> None:
+    """In their order."""
+    impulses = Impulses()
+    numbered = [make_call(SELF, number, Kind.IMPULSE, b"abc") for number in range(3)]
+    for each in (*numbered, make_call(SELF, 3, Kind.IMPULSE, bytes(1000))):
+        impulses.add(each)
+    assert impulses.bytes == 3 * size_of(numbered[0]) + ITEM_BYTES + 1000 + len(numbered[0].body) - 3
+    taken = [[each.method for each in impulses.take(2 * size_of(CALL), number)] for number in range(3)]
+    assert taken == [[0, 1], [2], [3]]
+    assert impulses.bytes == 0
+    impulses.check_invariants()
+
+
+def test_impulse_is_unlogged_until_its_row_is_logged() -> None:
+    """An answer in its row, which the process beside the replica gives itself, is no impulse."""
+    impulses = Impulses()
+    rpcs = [make_call(SELF, 1, Kind.IMPULSE, b"%d" % each) for each in range(3)]
+    for each in (rpcs[0], make_return(CALLERS, Kind.EXCEPTION, b"", name="", sequence=1), *rpcs[1:]):
+        impulses.add(each)
+    impulses.take(2 * size_of(rpcs[0]) + ITEM_BYTES, 1)
+    impulses.take(1000, 2)
+    unlogged = []
+    for upto in range(3):
+        impulses.logged(upto)
+        unlogged.append(impulses.unlogged)
+    assert unlogged == [3, 2, 0]

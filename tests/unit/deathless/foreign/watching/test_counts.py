@@ -1,7 +1,7 @@
 """What is counted of a program goes on over its processes."""
 
 from deathless.foreign.rows import CALLERS
-from deathless.foreign.watching.counts import STOPPED, Counts, Impulses
+from deathless.foreign.watching.counts import STOPPED, Counts
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call, make_return
 
 
@@ -32,20 +32,3 @@ def test_refused_messages_are_told_apart() -> None:
     counts.refuse("", make_call(SELF, 1, Kind.FORK, b""), "there are too many")
     assert dict(counts.refused) == {"too_long": 1, "too_many_targets": 1}
     assert counts.refusal == "to itself: there are too many"
-
-
-def test_impulse_is_unlogged_until_its_row_is_logged() -> None:
-    """An answer in its row, which the process beside the replica gives itself, is no impulse."""
-    impulses = Impulses()
-    rpcs = [make_call(SELF, 1, Kind.IMPULSE, b"%d" % each) for each in range(3)]
-    for each in rpcs:
-        impulses.emitted(each)
-    assert list(impulses.waiting) == rpcs
-    impulses.offered(1, [rpcs[0], make_return(CALLERS, Kind.EXCEPTION, b"", name="", sequence=1)])
-    impulses.offered(2, rpcs[1:])
-    impulses.logged(0)
-    assert impulses.unlogged == 3
-    impulses.logged(1)
-    assert impulses.unlogged == 2
-    impulses.logged(2)
-    assert impulses.unlogged == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.protocols.ambrosia.bounds import Bounds
-from deathless.protocols.ambrosia.items import EMPTY, bytes_of, chain_of, shape_of
+from deathless.protocols.ambrosia.items import EMPTY, OTHERS, bytes_of, chain_of, shape_of
 from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, Lane, Lanes, What
 from deathless.protocols.ambrosia.messages import Kind, Rpc, make_call
 
@@ -209,16 +209,28 @@ def test_what_waits_is_bounded_and_the_last_and_the_receivers_stay() -> None:
 def test_targets_are_counted_by_what_was_emitted_alone() -> None:
     lanes = Lanes(Compare.BYTES, BOUNDS)
     lanes.get("known of, never sent to")
-    for target in ("", "b", "c"):
-        lane = lanes.admit(target)
-        assert lane is not None
-        lane.emit(item("a"))
-    assert lanes.admit("d") is None
+    for target in ("", "b", "c", "d"):
+        lanes.admit(target).emit(item("a"))
+    assert lanes.admit("d") is lanes.admit("e") is lanes.get(OTHERS)
     assert lanes.admit("b") is lanes.get("b")
     again = Lanes(Compare.BYTES, BOUNDS)
     again.restore(lanes.snapshot())
-    assert [state.target for state in again.snapshot()] == ["", "b", "c"]
-    assert again.others == 2 and again.admit("d") is None
+    assert [state.target for state in again.snapshot()] == ["", OTHERS, "b", "c"]
+    assert again.others == 2 and again.admit("d") is again.get(OTHERS)
+
+
+def test_however_many_targets_there_are_as_many_lanes_are_kept() -> None:
+    lanes = Lanes(Compare.BYTES, BOUNDS)
+    for number in range(10_000):
+        lanes.admit(f"t{number}").emit(item("a"))
+    assert [state.target for state in lanes.snapshot()] == [OTHERS, "t0", "t1"]
+
+
+def test_another_destination_is_another_item_where_targets_share_a_lane() -> None:
+    one, other = (Lane(OTHERS, Compare.BYTES, BOUNDS) for _ in range(2))
+    one.emit(make_call("d", 1, Kind.FORK, b"a"))
+    other.emit(make_call("e", 1, Kind.FORK, b"a"))
+    assert one.chain_at(1) != other.chain_at(1)
 
 
 def run_of(emitted: Sequence[str], steps: Sequence[tuple[str, int]], lane: Lane) -> list[Difference]:

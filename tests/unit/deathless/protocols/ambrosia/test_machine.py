@@ -14,7 +14,7 @@ from deathless.base.errors import Internal
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.events import Effect, Event, Socket
-from deathless.protocols.ambrosia.items import EMPTY, bytes_of, chain_of, shape_of
+from deathless.protocols.ambrosia.items import EMPTY, OTHERS, bytes_of, chain_of, shape_of
 from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, What
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, make_call
@@ -246,11 +246,13 @@ def test_an_output_that_is_too_long_keeps_its_position_and_is_told() -> None:
     assert isinstance(refused, on.OutputRefused) and refused.position == 0
 
 
-def test_one_target_too_many_costs_its_outputs_alone() -> None:
+def test_targets_beyond_the_maximum_share_a_lane() -> None:
     driver = in_state(State.LEADING)
     driver.do(fork("x", "bank"))
-    [refused] = driver.do(fork("x", "shop"))
-    assert isinstance(refused, on.OutputRefused) and refused.reason == "more than 1 targets"
+    for position, target in enumerate(("shop", "till", OTHERS, "shop"), 1):
+        [emitted] = driver.do(fork("x", target))
+        assert isinstance(emitted, on.Emitted)
+        assert (emitted.target, emitted.position, emitted.item.destination) == (OTHERS, position, target)
     [emitted] = driver.do(fork("x", "bank"))
     assert isinstance(emitted, on.Emitted) and emitted.position == 2
 
