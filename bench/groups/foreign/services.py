@@ -159,8 +159,8 @@ def _children(pid: int, module: str) -> list[int]:
     """Children of a process that run a module."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="ascii").split()):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a thread, or a child, has ended meanwhile
+            for child in map(int, (task / "children").read_text(encoding="ascii").split()):
                 if module in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8", errors="replace"):
                     found.append(child)
     return found

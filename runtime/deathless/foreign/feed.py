@@ -7,6 +7,7 @@ decide when to read. Imports topics and this package.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deathless.foreign.rows import INPUTS, Given
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from deathless.engine.ports import FileSystem
 
 ROWS_MAX: Final = 2048  # read at once, at least a block
+READ_BYTES: Final = 4 << 20  # likewise
 HOLD: Final = "application"
 _COLUMNS: Final = ("_position", *Given.__struct_fields__)
 
@@ -42,7 +44,8 @@ class Feed:
         skips: Mapping[int, Skip] | None = None,
     ) -> None:
         self._source = TopicSource(service_id, incarnation)
-        self._reader = TopicReader(topic_directory(directory, INPUTS), self._source, files=files)
+        self.folder = Path(topic_directory(directory, INPUTS))
+        self._reader = TopicReader(self.folder, self._source, files=files)
         self._skips = skips or {}
         self._there = False  # something was published
 
@@ -59,12 +62,14 @@ class Feed:
             return []
         bounds = self._reader.bounds()
         found: list[tuple[int, Given]] = []
+        size = 0
         if bounds.next <= first:
             return found
         for batch in self._reader.read(first, bounds.next, _COLUMNS):
             columns = [column.to_pylist() for column in batch.columns]
             found += [(row[0], self._given(row[0], Given(*row[1:]))) for row in zip(*columns, strict=True)]
-            if len(found) >= ROWS_MAX:
+            size += batch.nbytes
+            if len(found) >= ROWS_MAX or size >= READ_BYTES:
                 break
         return found
 

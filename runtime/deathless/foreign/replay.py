@@ -33,6 +33,7 @@ from deathless.protocols.ambrosia.states import State
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, ApplicationSettings, Death
 from deathless.shell.foreign.check.comparing import show
+from deathless.shell.foreign.check_bytes import fastest_check
 
 COMMITTER: Final = 7_002
 READ_S: Final = 0.002  # between two looks at how much the application has read
@@ -215,7 +216,10 @@ class Run:
     ) -> None:
         self.written: Writing | None = None  # the checkpoint of its end, without its name
         self._machine = ApplicationMachine(
-            name=settings.instance, committer=COMMITTER, bounds=Bounds(message_bytes_max=settings.message_bytes_max)
+            name=settings.instance,
+            committer=COMMITTER,
+            bounds=Bounds(message_bytes_max=settings.message_bytes_max),
+            check=fastest_check(),
         )
         self.rerun = Rerun(self._machine, head)
         self._keep = keep

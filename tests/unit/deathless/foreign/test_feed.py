@@ -79,3 +79,12 @@ def test_rows_of_another_incarnation_are_not_read(tmp_path: Path) -> None:
     """They are of another log."""
     publish(tmp_path, 1, 2)
     assert Feed(str(tmp_path), SERVICE_ID, 8).read(1) == []
+
+
+def test_no_more_is_read_at_once_than_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row may be large, and there may be many."""
+    monkeypatch.setattr("deathless.foreign.feed.READ_BYTES", 1)
+    publish(tmp_path, 1, 6)
+    feed = Feed(str(tmp_path), SERVICE_ID, 7)
+    assert [position for position, _ in feed.read(1)] == [1, 2]  # a block
+    assert [position for position, _ in feed.read(3)] == [3, 4]
