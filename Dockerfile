@@ -29,9 +29,10 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
 
 # ---- what is shipped
 FROM python:3.11-slim-bookworm
+# libxxhash0: check bytes of what programs in other languages are given (shell/foreign/check_bytes).
 # nft: the drill's agent cuts and heals a pod's links with it (nsenter comes with the base).
 RUN apt-get update \
- && apt-get install -y --no-install-recommends nftables \
+ && apt-get install -y --no-install-recommends libxxhash0 nftables \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/ldconfig /var/cache/debconf /var/log/* \
       /usr/share/doc /usr/share/man \
  && echo 'deathless:x:65532:65532:Deathless:/home/deathless:/usr/sbin/nologin' >> /etc/passwd \

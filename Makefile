@@ -38,7 +38,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging bench-upgrades lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -214,6 +214,9 @@ bench-messaging: install postgresql ## Measure services that talk and wait; writ
 
 bench-upgrades: install ## Measure other code for a service; writes bench/results/upgrades.json
 	@$(BIN)/python -m bench --upgrades
+
+bench-foreign: install ## Measure services whose code is a program in another language; writes bench/results/foreign.json
+	@$(BIN)/python -m bench --foreign
 
 lock: install ## Resolve again after a change of dependencies; writes requirements*.txt
 	@$(BIN)/$(LOCK) --output-file requirements.txt

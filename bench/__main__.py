@@ -1,10 +1,11 @@
-"""Measures: `python -m bench [--messaging | --upgrades] [--only NAME ...] [--quick] [--divide N] [--profile] ...`.
+"""Measures: `python -m bench [--messaging | --upgrades | --foreign] [--only NAME ...] [--quick] [--divide N] ...`.
 
 Writes bench/results/latest.json and, of it, docs/benchmarks.md: whole runs alone, so with `--only` the results go to
 standard output (or `--output FILE`) and both files stay as they are. With `--messaging`, of services that talk and
 wait, each group is put into messaging.json as soon as it is measured, in the place of its former self, and
 docs/benchmarks-messaging.md is made of all that is there; `--only` then says which. With `--upgrades`, of other code
-for a service, likewise upgrades.json and docs/benchmarks-upgrades.md. `--quick` writes none of them.
+for a service, likewise upgrades.json and docs/benchmarks-upgrades.md; with `--foreign`, of programs in other languages,
+foreign.json and docs/benchmarks-foreign.md. `--quick` writes none of them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from bench.groups import (
     topics,
     waiting,
 )
+from bench.groups.foreign import checkpoints
+from bench.groups.foreign import rates as foreign_rates
+from bench.groups.foreign import takeover as foreign_takeover
+from bench.groups.foreign.page import FOREIGN_RESULTS, write_foreign_page
 from bench.groups.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.groups.upgrades import beside, failed_cut, live, rates
 from bench.groups.upgrades.page import UPGRADES_RESULTS, write_upgrades_page
@@ -79,15 +84,23 @@ UPGRADES: Final[dict[str, Group]] = {
     "log-runs": rates.runs,
     "testing": rates.testing,
 }
+FOREIGN: Final[dict[str, Group]] = {
+    "foreign-forks": foreign_rates.foreign_forks,
+    "foreign-self-calls": foreign_rates.foreign_self_calls,
+    "foreign-calls": foreign_rates.foreign_calls,
+    "foreign-takeover": foreign_takeover.foreign_takeover,
+    "foreign-checkpoints": checkpoints.foreign_checkpoints,
+}
+EVERY: Final = {**GROUPS, **MESSAGING, **UPGRADES, **FOREIGN}
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure; see bench/__main__.py.")
-    names = [*GROUPS, *MESSAGING, *UPGRADES]
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these groups of figures alone")
+    parser.add_argument("--only", nargs="+", choices=list(EVERY), metavar="NAME", help="these groups of figures alone")
     parser.add_argument("--messaging", action="store_true", help="services that talk and wait, instead of one alone")
     parser.add_argument("--upgrades", action="store_true", help="other code for a service, instead")
+    parser.add_argument("--foreign", action="store_true", help="services whose code is a program, instead")
     parser.add_argument("--divide", type=int, default=1, metavar="N", help="full sizes are divided by so much")
     parser.add_argument("--list", action="store_true", help="print the names of all groups")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
@@ -116,9 +129,23 @@ def keep_upgrades(machine: Machine, name: str, group: Measured) -> None:
     write_upgrades_page(write(UPGRADES_RESULTS, machine, name, group, list(UPGRADES)), list(UPGRADES))
 
 
-async def measure(
-    setting: Setting, names: list[str], machine: Machine, done: Callable[[Machine, str, Measured], None] | None = None
-) -> list[Figure]:
+def keep_foreign(machine: Machine, name: str, group: Measured) -> None:
+    """The same of a group of programs in other languages."""
+    whole = all(each.value is not None for each in group.figures)
+    write = write_group if whole else write_left_out
+    write_foreign_page(write(FOREIGN_RESULTS, machine, name, group, list(FOREIGN)), list(FOREIGN))
+
+
+Keep = Callable[[Machine, str, Measured], None]
+KEPT: Final[dict[str, tuple[dict[str, Group], Keep]]] = {
+    "messaging": (MESSAGING, keep),
+    "upgrades": (UPGRADES, keep_upgrades),
+    "foreign": (FOREIGN, keep_foreign),
+}
+"""Groups that are measured one by one, and where each is put, by the option that asks for them."""
+
+
+async def measure(setting: Setting, names: list[str], machine: Machine, done: Keep | None = None) -> list[Figure]:
     """Run groups of figures one after the other; one that breaks is left out and says why. `done`: told of each."""
     figures: list[Figure] = []
     for name in names:
@@ -133,7 +160,7 @@ async def measure(
         began = time.monotonic()
         setting.say(f"{name} ...")
         try:
-            found = await {**GROUPS, **MESSAGING, **UPGRADES}[name](setting)
+            found = await EVERY[name](setting)
         except Exception as error:  # the other figures must not be lost with one
             if os.environ.get("DEATHLESS_BENCH_RAISE"):
                 raise
@@ -154,16 +181,14 @@ def main(given: list[str] | None = None) -> int:
     """Measure and write. Returns: 0; 1 when a figure was left out. A missed goal is a result, no error."""
     options = _arguments(given)
     if options.list:
-        print("\n".join([*GROUPS, *MESSAGING, *UPGRADES]))
+        print("\n".join(EVERY))
         return 0
-    by_group = MESSAGING if options.messaging else UPGRADES if options.upgrades else None
+    flag = next((each for each in KEPT if getattr(options, each)), None)
+    by_group, keeps = KEPT[flag] if flag is not None else (None, None)
     names = options.only or list(GROUPS if by_group is None else by_group)
     if by_group is not None and not by_group.keys() >= set(names):
-        flag = "--messaging" if options.messaging else "--upgrades"
-        raise SystemExit(f"of {flag} are: {', '.join(by_group)}")
-    kept = None
-    if by_group is not None and not options.quick and options.output is None:
-        kept = keep if options.messaging else keep_upgrades
+        raise SystemExit(f"of --{flag} are: {', '.join(by_group)}")
+    kept = keeps if not options.quick and options.output is None else None
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="deathless-bench-", dir=options.directory) as scratch:
         folder = Path(scratch)

@@ -112,9 +112,9 @@ class Cluster:
         """What a client is given."""
         return f"dir:{self.directory}"
 
-    def start(self, name: str) -> None:
-        """Start one replica's supervisor."""
-        config = ReplicaConfig(
+    def config(self, name: str) -> ReplicaConfig:
+        """What one replica is started with."""
+        return ReplicaConfig(
             service=self._program.service,
             module=self._program.module,
             directory=str(self.directory),
@@ -125,6 +125,10 @@ class Cluster:
             shard=self._program.shard,
             shards=self._program.shards,
         )
+
+    def start(self, name: str) -> None:
+        """Start one replica's supervisor."""
+        config = self.config(name)
         path = self.folder / f"{self.directory.name}-{name}.json"
         path.write_bytes(msgspec.json.encode(config))
         with self.log(name).open("ab") as log:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ from deathless.shell.process.forked import die_with_parent
 
 PROFILING: Final = Path(__file__).resolve().parent / "profiling"
 ROOT: Final = Path(__file__).resolve().parents[1]
+C = TypeVar("C", bound=Cluster)
 
 
 class Setting:
@@ -117,13 +118,36 @@ class Setting:
         program: Program = COUNTER,
     ) -> Cluster:
         """A set of replicas in `folder`, or in a new one."""
-        folder = folder or self.new_folder()
+        return self.made(
+            Cluster,
+            folder or self.new_folder(),
+            replicas=replicas,
+            limits=limits,
+            ingress=ingress,
+            log_level=log_level,
+            ready_s=ready_s,
+            program=program,
+        )
+
+    def made(
+        self,
+        kind: type[C],
+        folder: Path,
+        *,
+        replicas: int,
+        program: Program,
+        limits: dict[str, float] | None = None,
+        ingress: str = "",
+        log_level: str = "warning",
+        ready_s: float = READY_S,
+    ) -> C:
+        """A set of replicas of a kind of its own."""
         environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)}
         if self._profile is not None:
             self._profile.mkdir(parents=True, exist_ok=True)
             environment["PYTHONPATH"] = f"{PROFILING}{os.pathsep}{environment['PYTHONPATH']}"
             environment["DEATHLESS_PROFILE"] = str(self._profile)
-        return Cluster(
+        return kind(
             folder,
             replicas=replicas,
             limits=limits,

@@ -123,6 +123,7 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
     "tests/process/test_etcd_set.py": "one test mounts FUSE file systems, which needs root and bindfs",
     "tests/process/test_no_false_alarms.py": "read-only mounts need root; a copy in memory is only warned of",
     "tests/process/test_partitions.py": "network namespaces need root",
+    "tests/unit/deathless/shell/foreign/test_check_bytes.py": "some machines have no libxxhash",
     "tests/process/test_storage_faults.py": "mounting small and failing file systems needs root and bindfs",
     "tests/process/test_slow_storage.py": "slow syncs are made by a library that a C compiler makes",
     "tests/unit/deathless/topics/test_remote.py": "where curl is missing, what the page says to type is not typed",

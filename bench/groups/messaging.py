@@ -95,7 +95,7 @@ def keys_of(count: int) -> list[str]:
 # ---- rates -------------------------------------------------------------------------------------------------------
 
 
-async def _fork_rate(pair: Two, messages: int, size: int) -> float:
+async def fork_rate(pair: Two, messages: int, size: int) -> float:
     """Messages per second, from the first call to the last message run at the receiver."""
     keys, burst = keys_of(KEYS), min(BURST, max(1, (1 << 20) // (size + 64)))
     rounds = max(1, messages // (burst * KEYS))
@@ -116,13 +116,13 @@ async def forks(setting: Setting) -> list[Figure]:
     messages, rounds = setting.size(1_000_000, 20_000), setting.size(3, 1)
     for replicas, goal in ((1, Goal("at least", 200_000)), (3, None)):
         async with two(setting, replicas) as pair:
-            await _fork_rate(pair, messages // 10, 64)
+            await fork_rate(pair, messages // 10, 64)
             peers = Turns(setting, _fork_peers(setting.folder, messages) if replicas == 1 else {})
             rates, cost = [], 0.0
             async with setting.profiled(pair.answerer, f"forks-{replicas}-answerer"):
                 for _ in range(rounds):
                     before = await _used(pair)
-                    rates.append(await _fork_rate(pair, messages, 64))
+                    rates.append(await fork_rate(pair, messages, 64))
                     cost += await _used(pair) - before
                     await peers.take()
         figures.append(
@@ -186,8 +186,8 @@ async def payloads(setting: Setting) -> list[Figure]:
     for size in SIZES:
         messages = max(KEYS, min(setting.size(200_000, 2_000), setting.size(256 << 20, 4 << 20) // size))
         async with two(setting, 1) as pair:
-            await _fork_rate(pair, messages // 5, size)
-            rates = [await _fork_rate(pair, messages, size) for _ in range(setting.size(3, 1))]
+            await fork_rate(pair, messages // 5, size)
+            rates = [await fork_rate(pair, messages, size) for _ in range(setting.size(3, 1))]
         rate = median(rates)
         figures.append(
             figure(

@@ -15,7 +15,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from bench.cluster import Cluster
+from bench.cluster import SERVICE, Cluster
 from bench.figures import Figure, Goal, figure, median
 from bench.load import NOTE
 from bench.setting import Setting
@@ -44,19 +44,19 @@ class Called(Protocol):
 class Callers:
     """Clients that call without a pause and remember when each reply came."""
 
-    def __init__(self, cluster: Called) -> None:
-        self._clients = [Client("bench", [cluster.address]) for _ in range(CALLERS)]
+    def __init__(self, cluster: Called, service: str = SERVICE) -> None:
+        self.clients = [Client(service, [cluster.address]) for _ in range(CALLERS)]
         self._tasks: list[asyncio.Task[None]] = []
-        self._replies: list[list[float]] = [[] for _ in self._clients]
+        self._replies: list[list[float]] = [[] for _ in self.clients]
         self._stopping = False
         self.failed: list[DeathlessError] = []
 
     async def __aenter__(self) -> Self:
-        for client in self._clients:
+        for client in self.clients:
             client.start()
-        for client in self._clients:
+        for client in self.clients:
             await client.ready()
-        for number, client in enumerate(self._clients):
+        for number, client in enumerate(self.clients):
             self._tasks.append(asyncio.create_task(self._call(client, number)))
         return self
 
@@ -66,17 +66,28 @@ class Callers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for client in self._clients:
+        for client in self.clients:
             await client.close()
 
     async def _call(self, client: Client, number: int) -> None:
         while not self._stopping:
             try:
-                await client.call("add", f"caller{number}", amount=1, note=NOTE)
+                await self.add(client, number)
             except DeathlessError as error:
                 self.failed.append(error)
             else:
                 self._replies[number].append(time.perf_counter())
+
+    async def add(self, client: Client, number: int) -> None:
+        """Have one call applied."""
+        await client.call("add", f"caller{number}", amount=1, note=NOTE)
+
+    async def difference(self) -> int:
+        """Calls that were acknowledged and not applied, or applied and not acknowledged."""
+        found = 0
+        for number, client in enumerate(self.clients):
+            found += abs(await client.query("read", f"caller{number}", timeout=BACK_S) - len(self._replies[number]))
+        return found
 
     async def gap_ms(self, since: float) -> float:
         """Wait until every client has had a reply after `since`; gives the longest wait of them, in milliseconds."""
@@ -92,9 +103,7 @@ class Callers:
         """Stop and compare what was acknowledged with what was applied; empty: they are the same."""
         self._stopping = True
         await asyncio.wait_for(asyncio.gather(*self._tasks), BACK_S)
-        wrong = 0
-        for number, client in enumerate(self._clients):
-            wrong += abs(await client.query("read", f"caller{number}", timeout=BACK_S) - len(self._replies[number]))
+        wrong = await self.difference()
         if self.failed:
             return f"{len(self.failed)} calls failed, first: {self.failed[0]}"
         return f"{wrong} calls lost or doubled" if wrong else ""

@@ -51,6 +51,21 @@ def test_quick_run_of_one_group_writes_results_of_the_documented_shape(tmp_path:
     assert "not asked for" in first.note
 
 
+@pytest.mark.process
+def test_quick_run_of_programs_compares_them_with_python_services(tmp_path: Path) -> None:
+    """Takeovers, each with that of a Python service; every call of the clients counts once in both."""
+    output = tmp_path / "results.json"
+    names = ("--foreign", "--quick", "--only", "foreign-takeover", "foreign-self-calls")
+    done = bench(*names, "--directory", str(tmp_path), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    takeover, itself = read_results(output).figures
+    beside = takeover.peers["a Python service in turns"]
+    assert takeover.value is not None and beside is not None
+    assert takeover.goal == f"<= {beside:,.10g}"
+    assert "none lost, none doubled" in takeover.note
+    assert itself.value is not None and "microseconds" in itself.note
+
+
 def test_unknown_group_is_refused_with_the_known_ones_named() -> None:
     done = bench("--only", "speed")
     assert done.returncode == 2

@@ -29,13 +29,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from deathless.base.errors import ApplicationStateMissing, LaneUnknown, ProgramVersionDiffers
 from deathless.codec.streams.packets import StreamWelcome
 from deathless.foreign.checkpoint_plan import CheckpointPlan, Every
 from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
-from deathless.foreign.rows import Emitted, Given, What, decode_given, encode_items
+from deathless.foreign.rows import Emitted, Given, What, delivered, encode_items
 from deathless.foreign.skips import Skip, answers
 from deathless.foreign.streams import Stream, Streams
 from deathless.foreign.waiting import ITEM_BYTES, Impulses, Rows, Unlogged, size_of
@@ -44,10 +45,13 @@ from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.items import HASH_BYTES, OTHERS, shape_of
 from deathless.protocols.ambrosia.lanes import Difference, Expectation
 from deathless.protocols.ambrosia.machine import ApplicationMachine
-from deathless.protocols.ambrosia.messages import Oversized, Rpc
+from deathless.protocols.ambrosia.messages import Kind, MessageType, Oversized, Packed, Rpc
+from deathless.protocols.ambrosia.runs import pack
 from deathless.protocols.ambrosia.states import State
 
 GROUP_BYTES: Final = 128 << 10  # of items in one row of a stream; one item that has more is alone
+RUN_BYTES: Final = 512 << 10  # of forks that are in one row as a run, where there is room for so much
+RUN_ITEM_BYTES: Final = 6  # what an item has in a run beside its body, at most
 DELIVERED_BYTES: Final = 64 << 10  # of rows in one record
 UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet; with more, deliveries wait
 FLOOD_BYTES_MAX: Final = 32 << 20  # likewise, with impulses; with more, who leads is not read any more
@@ -292,6 +296,9 @@ class Coordinator:
         actions: list[Action] = []
         for effect in effects:
             match effect:
+                case on.ForksEmitted():
+                    self._unlogged.add_alike(effect.target, effect.position, effect.items)
+                    self.counts.emitted(effect.target, effect.items[0], len(effect.items))
                 case on.Emitted():
                     self._unlogged.add(effect.target, effect.position, effect.item)
                     self.counts.emitted(effect.target, effect.item)
@@ -406,12 +413,12 @@ class Coordinator:
                 yield Tell(on.Confirmed(lsn=position))
                 yield Tell(on.DeliverInitial(lsn=position, data=row.items))
                 continue
-            rpcs: list[Rpc] = []
+            rpcs: list[Rpc | Packed] = []
             known: list[on.EffectKnown] = []
             size = 0
             while rows.waiting and rows.waiting[0][1].what != What.INITIAL and size < DELIVERED_BYTES:
                 position, row = self._take_row()
-                rpcs += decode_given(row.items)
+                rpcs += delivered(row.items)
                 size += len(row.items) + ITEM_BYTES
                 if row.upto:
                     there = Expectation(row.upto, row.chain, row.shape, lsn=position)
@@ -480,14 +487,19 @@ class Coordinator:
         first = lane.release_from
         if first is None:
             return
-        unsent = list(lane.kept_from(max(first, each.sent + 1)))
-        pending = deque(item for _, item in unsent)
-        each.sent = unsent[0][0] - 1 if unsent else each.sent
-        while pending:
-            group = _group(pending)
+        begins, unsent = lane.items_from(max(first, each.sent + 1))
+        each.sent = begins - 1 if unsent else each.sent
+        at = 0
+        while at < len(unsent):
+            group = [] if target == OTHERS else _run(unsent, at, min(RUN_BYTES, self._machine.message_bytes_max))
+            if group:
+                items = pack(group)
+            else:
+                group = _group(deque(unsent[at:]))
+                items = encode_items(group, with_destination=target == OTHERS)
+            at += len(group)
             each.sent += len(group)
             chain, shape = lane.chain_at(each.sent), shape_of(group[-1])
-            items = encode_items(group, with_destination=target == OTHERS)
             row = Emitted(What.ITEMS, items, target, each.sent, chain, shape)
             each.offer(each.sent, row, each.sent.to_bytes(_POSITION_BYTES, "big") + chain + shape)
 
@@ -516,6 +528,20 @@ def _noted(welcome: StreamWelcome) -> Expectation | None:
 def _told(difference: Difference) -> str:
     """Give a difference as a sentence."""
     return f"to {difference.target or 'itself'}, at position {difference.position}: {difference.what.value}"
+
+
+def _run(unsent: list[Rpc | Oversized], at: int, most: int) -> list[Rpc | Oversized]:
+    """Give the forks from here on that go into one row as a run; none where a single one is next, or something else."""
+    size = 0
+    end = at
+    for item in islice(unsent, at, None):
+        if not isinstance(item, Rpc) or item.kind is not Kind.FORK or item.type is not MessageType.RPC:
+            break  # as `runs.may_run` says, which is not called: this is done for each message
+        size += RUN_ITEM_BYTES + len(item.body)
+        if size > most and end > at:
+            break
+        end += 1
+    return unsent[at:end] if end - at > 1 else []
 
 
 def _group(waiting: deque[Rpc | Oversized]) -> list[Rpc | Oversized]:

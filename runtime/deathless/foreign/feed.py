@@ -17,6 +17,7 @@ decide when to read. Imports topics and this package.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from deathless.foreign.rows import INPUTS, Given, What, encode_items
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from deathless.engine.ports import FileSystem
 
 ROWS_MAX: Final = 2048  # read at once, at least a block
+READ_BYTES: Final = 4 << 20  # likewise
 HOLD: Final = "application"
 NOTHING: Final = encode_items([])
 _COLUMNS: Final = ("_position", *Given.__struct_fields__)
@@ -66,9 +68,9 @@ class Feed:
         skips: Mapping[int, Skip] | None = None,
         former: Sequence[int] = (),
     ) -> None:
-        self._directory = topic_directory(directory, INPUTS)
         self._files = files
         self._source = TopicSource(service_id, incarnation)
+        self.folder = Path(topic_directory(directory, INPUTS))
         self._reader = self._reader_of(self._source)
         self._former = former
         self._begun = False  # a row of this incarnation's own is there
@@ -178,7 +180,7 @@ class Feed:
         return reader, end
 
     def _reader_of(self, source: TopicSource) -> TopicReader:
-        return TopicReader(self._directory, source, files=self._files)
+        return TopicReader(self.folder, source, files=self._files)
 
     def _published(self) -> bool:
         self._there = self._there or self._source in self._reader.sources()
@@ -186,8 +188,8 @@ class Feed:
 
 
 def _rows(reader: TopicReader, first: int, end: int) -> Iterator[tuple[int, Given]]:
-    """Give rows up to a position, and at most about ROWS_MAX of them. Raises: TopicRowsDropped, TopicGap, OSError."""
-    count = 0
+    """Give rows up to a position, as many as are read at once. Raises: TopicRowsDropped, TopicGap, OSError."""
+    count = size = 0
     if end <= first:
         return
     for batch in reader.read(first, end, _COLUMNS):
@@ -195,7 +197,8 @@ def _rows(reader: TopicReader, first: int, end: int) -> Iterator[tuple[int, Give
         for position, *row in zip(*columns, strict=True):
             yield position, Given(*row)
         count += batch.num_rows
-        if count >= ROWS_MAX:
+        size += batch.nbytes
+        if count >= ROWS_MAX or size >= READ_BYTES:
             return
 
 

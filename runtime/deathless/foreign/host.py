@@ -66,6 +66,8 @@ from deathless.protocols.ambrosia.states import State
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, Death
+from deathless.shell.foreign.check_bytes import fastest_check
+from deathless.shell.foreign.folder_watch import FolderWatch
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses, write_status
 from deathless.shell.link.side_process import keep_beside, primary_epoch, run_beside
 from deathless.shell.link.standing import PROGRAM_SERVES, PROGRAM_TEXT_MAX, Program, Standing
@@ -79,8 +81,8 @@ from deathless.sources.link import ShardLink
 
 _LOG: Final = logging.getLogger("deathless.application")
 LOOK_S: Final = 0.2  # between two looks for a checkpoint
-READ_MIN_S: Final = 0.002  # between two looks at the topic while rows come
-READ_MAX_S: Final = 0.05  # and while none do
+READ_MIN_S: Final = 0.002  # between two looks whether there is room
+READ_MAX_S: Final = 0.05  # between two looks at the topic where nothing wakes
 UNREAD_BYTES_MAX: Final = 4 << 20  # of a checkpoint that the application has not read: then it gets no more
 STATUS_S: Final = 1.0
 HAND_OVER_S: Final = 3.0  # a hand-over that takes longer is not waited for
@@ -135,6 +137,8 @@ class Run:
             committer=int(owned.service_id[:8], 16) >> 1,
             policy=Compare[binding.compare.upper()],
             bounds=bounds,
+            check=fastest_check(),
+            together=True,
         )
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
         files = RealFileSystem(Path(config.directory))
@@ -344,20 +348,25 @@ class Run:
 
     async def _read_rows(self) -> None:
         """Bring rows of the topic as they come."""
-        pause_s = READ_MIN_S
         looked_at = -STATUS_S
-        while True:
-            self._do(self.coordinator.unread(self._application.unsent, time.monotonic()))
-            if time.monotonic() - looked_at >= STATUS_S and self.machine.state in SERVING:
-                looked_at = time.monotonic()
-                await asyncio.to_thread(self._feed.look_ahead, self.coordinator.delivered)
-            first = self.coordinator.next_row
-            rows = await asyncio.to_thread(self._feed.read, first) if first else []
-            if rows:
-                self._do(self.coordinator.rows(rows, time.monotonic()))
-                self._wake.set()
-            pause_s = READ_MIN_S if rows else min(pause_s * 1.5, READ_MAX_S)
-            await asyncio.sleep(pause_s)
+        watch = FolderWatch([self._feed.folder])
+        try:
+            while True:
+                self._do(self.coordinator.unread(self._application.unsent, time.monotonic()))
+                if time.monotonic() - looked_at >= STATUS_S and self.machine.state in SERVING:
+                    looked_at = time.monotonic()
+                    await asyncio.to_thread(self._feed.look_ahead, self.coordinator.delivered)
+                first = self.coordinator.next_row
+                rows = await asyncio.to_thread(self._feed.read, first) if first else []
+                if rows:
+                    self._do(self.coordinator.rows(rows, time.monotonic()))
+                    self._wake.set()
+                elif first:
+                    await watch.wait(READ_MAX_S)
+                else:
+                    await asyncio.sleep(READ_MIN_S)
+        finally:
+            watch.close()
 
 
 class Standings:

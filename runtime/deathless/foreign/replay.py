@@ -42,6 +42,7 @@ from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, ApplicationSettings, Death
 from deathless.shell.foreign.check.comparing import show
+from deathless.shell.foreign.check_bytes import fastest_check
 
 COMMITTER: Final = 7_002
 READ_S: Final = 0.002  # between two looks at how much the application has read
@@ -312,6 +313,7 @@ class Run:
             committer=COMMITTER,
             stop_at_difference=not goes_on,
             bounds=Bounds(message_bytes_max=settings.message_bytes_max),
+            check=fastest_check(),
         )
         self.rerun = Rerun(self._machine, head)
         self._keep = keep

@@ -4,6 +4,7 @@
     Emitted  a row of the input `emitted`: what the application sent, by lane and position
 
     items = msgpack [[type, kind, method, name, sequence, arguments at, body], ...]
+          | a run of forks (`protocols.ambrosia.runs`)
 
 Bodies are those of the protocol, as they were read. An item that was too long has type -1, its size in the place of
 where its arguments begin, and no body: whoever waits for it is told. A row of a lane tells up to which position it
@@ -16,14 +17,15 @@ author's names.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from deathless.base.foreign import binding
 from deathless.codec.untrusted import MsgpackReader, read_json
-from deathless.protocols.ambrosia.messages import SELF, Kind, MessageType, Oversized, Rpc
+from deathless.protocols.ambrosia.messages import SELF, Kind, MessageType, Oversized, Packed, Rpc
+from deathless.protocols.ambrosia.runs import forks_of, is_run, packed
 from deathless.sdk import Struct
 
 INPUTS: Final = binding.INPUTS.name
@@ -95,7 +97,12 @@ def decode_items(data: bytes) -> tuple[Rpc | Oversized, ...]:
 
     Raises: msgspec.MsgspecError, ValueError.
     """
-    return tuple(_decoded(each) for each in _decode(data))
+    return forks_of(data) if is_run(data) else tuple(_decoded(each) for each in _decode(data))
+
+
+def delivered(data: bytes) -> Sequence[Rpc | Packed]:
+    """Give the items of a row as an application is given them. Raises: msgspec.MsgspecError, ValueError."""
+    return (packed(data),) if is_run(data) else decode_given(data)
 
 
 def decode_given(data: bytes) -> tuple[Rpc, ...]:

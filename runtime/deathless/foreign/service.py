@@ -10,6 +10,11 @@ An application that is killed, or another replica's, emits the same again; the s
 call to the application itself is a row that it gets. A call to another service leaves by the outbox, as any other does.
 A return completes the caller's promise.
 
+A run of forks (`runs`) leaves as one call of `send_run`, whose turn takes it in whole, or not at all. A service without
+such a handler says so, and gets those of this run and of the next SINGLY ones by `send`, one by one; then it is asked
+again. So nothing is lost by whichever of two services is older. What goes to one service goes in order, whatever it is:
+behind a run that is on its way everything waits (`Leaving`), and all runs that wait leave as one.
+
 Guarantees: each call reaches the application once and in one order on all replicas; each of its outputs has its effect
 once; what the application sent is never refused, whatever it is: behind a row that was refused no other one is taken
 in. Does not: know processes, or compare runs (`coordinator`). Imports the author's names and this package.
@@ -34,10 +39,13 @@ from deathless.foreign.rows import (
 )
 from deathless.protocols.ambrosia.items import OTHERS
 from deathless.protocols.ambrosia.messages import RETURNS, SELF, Kind, Oversized, Rpc, make_call, make_return
+from deathless.protocols.ambrosia.runs import check, count_of, forks_of, is_run, join
 from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map, Service, Struct, field
 
 EARLY_MAX: Final = 1000  # calls that are kept while the application has not begun
 METHOD_MAX: Final = 1 << 31
+RUN_BYTES: Final = 1 << 20  # of runs that leave as one; one that has more leaves alone
+SINGLY: Final = 256  # runs that go one by one to a service that took none
 
 
 class Answer(Struct):
@@ -54,6 +62,16 @@ class Outgoing(Struct):
     method: int
     args: bytes
     sequence: int  # of the answer; -1: none is wanted
+    count: int = 0  # of the messages of the run that is in `args`; 0: there is none, this is one call
+
+
+class Leaving(Struct):
+    """What goes to another service, in order: there is one of these from the first run on."""
+
+    waiting: list[int] = field(default_factory=list)  # numbers of those in `outgoing` that are next, in order
+    busy: bool = False  # `leave` goes on with it
+    turn: int = 0  # number of the `leave` that does, negative once it has begun
+    singly: int = 0  # so many runs go one by one
 
 
 class Shown(Struct):
@@ -80,6 +98,7 @@ class Application(Struct):
     unsent: int = 0  # those of them that name no service, and want no answer
     too_long: int = 0  # messages of the application that were too long, ever
     outgoing: Map[int, Outgoing] = field(default_factory=Map)  # those that have not left yet, by their number
+    leaving: Map[str, Leaving] = field(default_factory=Map)  # by target: what leaves behind each other
 
 
 application = Service("application", state=Application, single=True)
@@ -114,6 +133,17 @@ def send(held: Application, ctx: Context, method: int, args: bytes = b"") -> Non
     _give(held, ctx, make_call(SELF, method, Kind.FORK, args))
 
 
+@application.handler(shared=True)
+def send_run(held: Application, ctx: Context, run: bytes) -> int:
+    """Call methods of the application that return nothing, all of a run; gives how many once they are logged."""
+    try:
+        count = check(run)
+    except ValueError as error:
+        raise CallRefused(str(error)) from None
+    _give_row(held, ctx, run)
+    return count
+
+
 def _check(method: int) -> None:
     if not -METHOD_MAX <= method < METHOD_MAX:
         raise CallRefused(f"method {method} is no method id: those have 32 bits")
@@ -121,10 +151,14 @@ def _check(method: int) -> None:
 
 def _give(held: Application, ctx: Context, item: Rpc) -> None:
     """Let the application have a call, behind its first message."""
+    _give_row(held, ctx, encode_items([item]))
+
+
+def _give_row(held: Application, ctx: Context, items: bytes) -> None:
     if held.begun:
-        ctx.emit(inputs, Given(What.ITEMS, encode_items([item])))
+        ctx.emit(inputs, Given(What.ITEMS, items))
     elif len(held.early) < EARLY_MAX:
-        held.early.append(encode_items([item]))
+        held.early.append(items)
     else:
         raise CallRefused(f"the application has not begun yet, and {EARLY_MAX} calls wait for that")
 
@@ -144,6 +178,9 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
     if row.what == What.INITIAL:
         _begin(held, ctx, row.items)
         return
+    if is_run(row.items):
+        _take_run(held, ctx, row)
+        return
     to_itself: list[Rpc] = []
     items = decode_items(row.items)
     for item in items:
@@ -158,6 +195,19 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
             _relay(held, ctx, target, item)
     if to_itself or row.upto or not items:  # one without items asks for a row
         ctx.emit(inputs, Given(What.ITEMS, encode_items(to_itself), row.target, row.upto, row.chain, row.shape))
+
+
+def _take_run(held: Application, ctx: Context, row: Emitted) -> None:
+    """A run is in one lane: it comes back to the application, or leaves for another service, as it stands."""
+    items = row.items
+    if row.target != SELF:
+        held.sent += 1
+        number = held.sent
+        held.sent += count_of(items) - 1
+        held.outgoing[number] = Outgoing(row.target, 0, items, -1, count_of(items))
+        _wait_to_leave(held, ctx, row.target, number)
+        items = encode_items([])
+    ctx.emit(inputs, Given(What.ITEMS, items, row.target, row.upto, row.chain, row.shape))
 
 
 def _begin(held: Application, ctx: Context, data: bytes) -> None:
@@ -215,7 +265,101 @@ def _relay(held: Application, ctx: Context, target: str, item: Rpc) -> None:
     held.sent += 1
     sequence = item.sequence if item.kind is Kind.ASYNC else -1
     held.outgoing[held.sent] = Outgoing(target, item.method, item.arguments, sequence)
-    ctx.fork(application.name, "", "relay", {"number": held.sent})
+    if (leaving := held.leaving.get(target)) is not None and leaving.busy:
+        _wait_to_leave(held, ctx, target, held.sent)
+    else:
+        ctx.fork(application.name, "", "relay", {"number": held.sent})
+
+
+def _wait_to_leave(held: Application, ctx: Context, target: str, number: int) -> None:
+    """Have this leave behind what goes there already."""
+    leaving = held.leaving.get(target) or Leaving()
+    leaving.waiting.append(number)
+    held.leaving[target] = leaving
+    if not leaving.busy:
+        _go_on(held, ctx, target)
+
+
+def _go_on(held: Application, ctx: Context, target: str) -> None:
+    """Have `leave` see to what waits there, behind all that our own turns have sent so far."""
+    leaving = held.leaving[target]
+    leaving.busy = True
+    leaving.turn = abs(leaving.turn) + 1
+    held.leaving[target] = leaving
+    ctx.fork(application.name, "", "leave", {"target": target, "turn": leaving.turn})
+
+
+@application.handler(shared=True)
+async def leave(held: Application, ctx: Context, target: str, turn: int) -> None:
+    """Send what waits for a service, once; whoever else calls this changes nothing."""
+    leaving = held.leaving.get(target)
+    if leaving is None or turn <= 0 or leaving.turn != turn:
+        return
+    leaving.turn = -turn
+    numbers = _next_of(held, leaving)
+    del leaving.waiting[: len(numbers)]
+    held.leaving[target] = leaving
+    outgoing = [held.outgoing[number] for number in numbers]
+    if outgoing and not outgoing[0].count:  # one call, which waits for its answer beside what comes behind it
+        ctx.fork(application.name, "", "relay", {"number": numbers[0]})
+    elif outgoing:
+        for number in numbers:
+            held.outgoing.pop(number)
+        run = join(each.args for each in outgoing)
+        taken = False
+        if not leaving.singly:
+            taken = await _sent_whole(ctx, target, run)
+            leaving = held.leaving[target]
+            leaving.singly = 0 if taken else SINGLY
+        else:
+            leaving.singly -= 1
+        held.leaving[target] = leaving
+        if not taken:
+            _send_singly(held, ctx, target, run)
+    leaving = held.leaving[target]
+    if leaving.waiting:
+        _go_on(held, ctx, target)
+    else:
+        leaving.busy = False
+        held.leaving[target] = leaving
+
+
+def _next_of(held: Application, leaving: Leaving) -> list[int]:
+    """Give what leaves next: one call, or runs that are behind each other, as far as there is room in one."""
+    numbers: list[int] = []
+    size = 0
+    for number in leaving.waiting:
+        each = held.outgoing[number]
+        size += len(each.args)
+        if numbers and (not each.count or size > RUN_BYTES):
+            break
+        numbers.append(number)
+        if not each.count:
+            break
+    return numbers
+
+
+async def _sent_whole(ctx: Context, target: str, run: bytes) -> bool:
+    """Have another service take a run; False: it did not, and has nothing of it."""
+    name, _, key = target.partition("/")
+    if key:  # an application has none
+        return False
+    try:
+        taken = await ctx.call(service_of(name), "", "send_run", {"run": run})
+    except DeathlessError:  # it has no such handler, refuses the run, or is no service
+        return False
+    return isinstance(taken, int) and taken == count_of(run)
+
+
+def _send_singly(held: Application, ctx: Context, target: str, run: bytes) -> None:
+    """Send the messages of a run one by one."""
+    name, _, key = target.partition("/")
+    service = service_of(name)
+    for each in forks_of(run):
+        try:
+            ctx.fork(service, key, "send", {"method": each.method, "args": each.arguments})
+        except DeathlessError:  # it names no service
+            held.unsent += 1
 
 
 @application.handler(shared=True)

@@ -11,7 +11,7 @@ and this package.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from deathless.foreign.rows import Given
@@ -104,13 +104,24 @@ class Impulses:
         assert self.bytes == sum(map(size_of, self.waiting))
 
 
+class _Alike:
+    """Items behind each other that have one size."""
+
+    __slots__ = ("first", "size", "upto")
+
+    def __init__(self, position: int, size: int, count: int = 1) -> None:
+        self.first = position
+        self.upto = position + count - 1
+        self.size = size
+
+
 class Unlogged:
     """Items of lanes, by position."""
 
     __slots__ = ("_by_target", "_logged", "bytes")
 
     def __init__(self) -> None:
-        self._by_target: dict[str, deque[tuple[int, int]]] = {}  # position and size
+        self._by_target: dict[str, deque[_Alike]] = {}
         self._logged: dict[str, int] = {}  # position up to which the log has a lane
         self.bytes = 0  # Invariant: their sum
 
@@ -118,15 +129,33 @@ class Unlogged:
         """It was emitted; what the log has already, of another replica's application, does not count."""
         if position > self._logged.get(target, 0):
             size = size_of(item)
-            self._by_target.setdefault(target, deque()).append((position, size))
+            waiting = self._by_target.setdefault(target, deque())
+            if waiting and (last := waiting[-1]).size == size and last.upto + 1 == position:
+                last.upto = position
+            else:
+                waiting.append(_Alike(position, size))
             self.bytes += size
+
+    def add_alike(self, target: str, position: int, items: Sequence[Rpc]) -> None:
+        """These were emitted, from a position on, and have one size."""
+        first = max(position, self._logged.get(target, 0) + 1)
+        count = position + len(items) - first
+        if count > 0:
+            size = size_of(items[0])
+            self._by_target.setdefault(target, deque()).append(_Alike(first, size, count))
+            self.bytes += count * size
 
     def logged(self, target: str, upto: int) -> None:
         """All up to this position is logged, also what is emitted only later."""
         self._logged[target] = max(self._logged.get(target, 0), upto)
         waiting = self._by_target.get(target)
-        while waiting and waiting[0][0] <= upto:
-            self.bytes -= waiting.popleft()[1]
+        while waiting and waiting[0].first <= upto:
+            gone = waiting[0]
+            through = min(upto, gone.upto)
+            self.bytes -= (through + 1 - gone.first) * gone.size
+            gone.first = through + 1
+            if gone.first > gone.upto:
+                waiting.popleft()
 
     def targets(self) -> list[str]:
         """Give those that have some."""
@@ -134,4 +163,6 @@ class Unlogged:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the sum is not exact."""
-        assert self.bytes == sum(size for waiting in self._by_target.values() for _, size in waiting)
+        each = [one for waiting in self._by_target.values() for one in waiting]
+        assert self.bytes == sum((one.upto + 1 - one.first) * one.size for one in each)
+        assert all(one.first <= one.upto for one in each)

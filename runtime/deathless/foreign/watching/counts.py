@@ -48,10 +48,10 @@ class Counts:
         self.ends[reason] += 1
         self.impulses_lost += impulses_lost
 
-    def emitted(self, target: str, item: Rpc | Oversized) -> None:
-        """It emitted this for a target, and nobody has had it before."""
+    def emitted(self, target: str, item: Rpc | Oversized, count: int = 1) -> None:
+        """It emitted this for a target, so many of the kind, and nobody has had it before."""
         if target != SELF and item.kind not in RETURNS and not is_service_name(service_of(target.partition("/")[0])):
-            self.unnamed += 1
+            self.unnamed += count
 
     def refuse(self, target: str, item: Rpc | Oversized, reason: str) -> None:
         """It emitted what goes nowhere.

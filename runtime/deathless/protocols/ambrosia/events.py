@@ -17,7 +17,7 @@ import msgspec
 
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.lanes import Difference, Expectation, LaneState
-from deathless.protocols.ambrosia.messages import Oversized, Rpc
+from deathless.protocols.ambrosia.messages import Oversized, Packed, Rpc
 
 
 class Socket(enum.Enum):
@@ -96,11 +96,11 @@ class Deliver:
 
     Attributes:
         lsn: of the last of them.
-        rpcs: at least one; their destinations are left out of what is sent.
+        rpcs: at least one, or several in one; their destinations are left out of what is sent.
     """
 
     lsn: int
-    rpcs: tuple[Rpc, ...]
+    rpcs: tuple[Rpc | Packed, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +249,20 @@ class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     item: Rpc | Oversized
 
 
+class ForksEmitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The application emitted these forks, as `Emitted`; given to owners that want them together.
+
+    Attributes:
+        target: as above.
+        position: of the first; the others follow without a gap.
+        items: at least one.
+    """
+
+    target: str
+    position: int
+    items: tuple[Rpc, ...]
+
+
 class ImpulseEmitted(msgspec.Struct, frozen=True, kw_only=True):
     """The application leads and emitted this: to be logged before it has any effect. It has no position yet."""
 
@@ -335,6 +349,7 @@ Effect = (
     | Loaded
     | Attach
     | Emitted
+    | ForksEmitted
     | ImpulseEmitted
     | OutputRefused
     | InitialMade

@@ -26,14 +26,15 @@ log, or decide whether a replica leads. Imports base.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Final, NamedTuple
 
 import msgspec
 
 from deathless.protocols.ambrosia.bounds import Bounds
-from deathless.protocols.ambrosia.items import EMPTY, OTHERS, bytes_in, chain_of, shape_of
+from deathless.protocols.ambrosia.items import EMPTY, OTHERS, bytes_in, chain_of, chains_of, shape_of
 from deathless.protocols.ambrosia.messages import Oversized, Rpc
 
 NO_SHAPE: Final = b""
@@ -161,6 +162,17 @@ class Lane:
             found += self._compare(self._expected.pop(0), self._chain, shape_of(item))
         return self.emitted, found
 
+    def may_take(self, count: int) -> bool:
+        """Whether the next items, so many of them, are compared with nothing and are all above the floor."""
+        above = self.emitted >= self.floor and not self.fatal
+        return above and (not self._expected or self._expected[0].position > self.emitted + count)
+
+    def take(self, items: Sequence[Rpc]) -> None:
+        """Number items that `may_take` allows, all of type RPC."""
+        kept = self._kept
+        kept += starmap(Kept, zip(items, chains_of(self._chain, items), strict=True))
+        self.emitted += len(items)
+
     def expect(self, known: Expectation) -> list[Difference]:
         """Compare with what is known, now or when the application is there."""
         assert known.position >= 1, known
@@ -210,6 +222,11 @@ class Lane:
         """Give the items without confirmation from a position on, with their positions."""
         first = max(position, self.floor + 1)
         return ((first + index, kept.item) for index, kept in enumerate(self._kept[first - self.floor - 1 :]))
+
+    def items_from(self, position: int) -> tuple[int, list[Rpc | Oversized]]:
+        """Give these items, and the position of the first."""
+        first = max(position, self.floor + 1)
+        return first, [kept.item for kept in self._kept[first - self.floor - 1 :]]
 
     def chain_at(self, position: int) -> bytes:
         """Give the chain behind an item without confirmation."""
@@ -321,6 +338,11 @@ class Lanes:
         if lane is None:
             lane = self._by_target[target] = Lane(target, self._policy, self._bounds)
         return lane
+
+    def own(self, target: str) -> Lane | None:
+        """Give the lane of a target that has had something and has one of its own; None: it has not."""
+        lane = self._by_target.get(target)
+        return lane if lane is not None and lane.emitted and target != OTHERS else None
 
     def admit(self, target: str) -> Lane:
         """Give the lane for an item: of a target beyond the maximum that of all such, in this run as in every other."""

@@ -47,7 +47,7 @@ from deathless.protocols.ambrosia.messages import (
     MessageType,
     Oversized,
     Rpc,
-    encode_batch,
+    encode_delivery,
     encode_message,
 )
 from deathless.protocols.ambrosia.reader import StreamReader
@@ -65,6 +65,7 @@ class ApplicationMachine:
         stop_at_difference: a fatal difference ends the application; False: its lane alone is held.
         bounds: maximums.
         check: computes the check bytes of records.
+        together: forks that are alike are told by one effect.
     """
 
     __slots__ = (
@@ -77,6 +78,7 @@ class ApplicationMachine:
         "_opened",
         "_reader",
         "_stops",
+        "_together",
         "state",
     )
 
@@ -89,10 +91,12 @@ class ApplicationMachine:
         stop_at_difference: bool = True,
         bounds: Bounds | None = None,
         check: Check = xxhash64,
+        together: bool = False,
     ) -> None:
         self.state = State.CONNECTING
         self._name = name
         self._stops = stop_at_difference
+        self._together = together
         self._bounds = bounds or Bounds()
         self._reader = StreamReader(self._bounds)
         self._lanes = Lanes(policy, self._bounds)
@@ -110,6 +114,11 @@ class ApplicationMachine:
     def may_read(self) -> bool:
         """Whether more is to be read from the application: False while it has more held than may be."""
         return not self._holding.is_full
+
+    @property
+    def message_bytes_max(self) -> int:
+        """How long one message of the application may be, which a row of its owner's log has room for."""
+        return self._bounds.message_bytes_max
 
     def lane(self, target: str) -> Lane:
         """Give what goes to a target; its own name and SELF are one."""
@@ -168,10 +177,9 @@ class ApplicationMachine:
             case on.Load():
                 return self._load(event)
             case on.Deliver():
-                messages = [encode_message(rpc.type, rpc.body) for rpc in event.rpcs]
-                self._require(bool(messages), "a record without messages")
+                self._require(bool(event.rpcs), "a record without messages")
                 self._require(self._delivery.records > 0, "calls before INITIAL, which is the first record")
-                return self._deliver(event.lsn, messages[0] if len(messages) == 1 else encode_batch(messages))
+                return self._deliver(event.lsn, encode_delivery(event.rpcs))
             case on.DeliverInitial():
                 self._require(self._delivery.records == 0, "INITIAL is the first record")
                 return self._deliver(event.lsn, encode_message(MessageType.INITIAL, event.data))
@@ -296,8 +304,8 @@ class ApplicationMachine:
         self._require(self._opened, "bytes before the connection")
         effects: list[Effect] = []
         try:
-            for item in self._reader.feed(data):
-                effects += self._take(item)
+            for item in self._reader.feed_together(data):
+                effects += self._take_forks(item) if isinstance(item, list) else self._take(item)
                 if self.state is State.GONE:
                     return effects
         except ProtocolViolated as error:
@@ -362,6 +370,28 @@ class ApplicationMachine:
             refused = on.OutputRefused(target=target, position=position, item=item, reason=refusal)
             effects += self._holding.pass_on(refused)
         return effects
+
+    def _take_forks(self, forks: list[Rpc]) -> list[Effect]:
+        """Take forks that are alike, as one by one; together where there is nothing to compare them with."""
+        first = forks[0]
+        target = SELF if first.destination == self._name else first.destination
+        lane = self._lanes.own(target)
+        if lane is None or self._holding.on or not self._delivery.begun or not lane.may_take(len(forks)):
+            effects: list[Effect] = []
+            for item in forks:
+                effects += self._take_output(item)
+                if self.state is State.GONE:
+                    break
+            return effects
+        self._judge_sent(Sent.OUTPUT)
+        first_position = lane.emitted + 1
+        lane.take(forks)
+        if self._together:
+            return [on.ForksEmitted(target=target, position=first_position, items=tuple(forks))]
+        return [
+            on.Emitted(target=target, position=position, item=item)
+            for position, item in enumerate(forks, first_position)
+        ]
 
     def _take_checkpoint(self, length: int) -> list[Effect]:
         self._judge_sent(Sent.CHECKPOINT)

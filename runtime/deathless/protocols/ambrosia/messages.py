@@ -127,6 +127,13 @@ class Oversized(msgspec.Struct, frozen=True, kw_only=True):
     size: int  # of type and data, bytes, as the message states it
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """Calls for an application, in the bytes that it is given: messages with their sizes, one behind the other."""
+
+    count: int  # of them, at least 1
+    messages: bytes
+
+
 class AttachTo(msgspec.Struct, frozen=True):
     """The application is going to send to this destination."""
 
@@ -171,9 +178,22 @@ def encode_message(kind: MessageType, data: bytes = b"") -> bytes:
     return b"".join((encode_int(1 + len(data)), bytes((kind,)), data))
 
 
-def encode_batch(messages: Sequence[bytes]) -> bytes:
-    """Give an RPC_BATCH of messages that were encoded before."""
-    return encode_message(MessageType.RPC_BATCH, encode_int(len(messages)) + b"".join(messages))
+def encode_batch(parts: Sequence[bytes], count: int | None = None) -> bytes:
+    """Give an RPC_BATCH of messages that were encoded before.
+
+    Args:
+        parts: the messages; in one part there may be several.
+        count: of the messages; None: each part is one.
+    """
+    number = len(parts) if count is None else count
+    return encode_message(MessageType.RPC_BATCH, encode_int(number) + b"".join(parts))
+
+
+def encode_delivery(rpcs: Sequence[Rpc | Packed]) -> bytes:
+    """Give what an application is given at once: the message, where it is one, and else a batch of all."""
+    count = sum(each.count if isinstance(each, Packed) else 1 for each in rpcs)
+    parts = [each.messages if isinstance(each, Packed) else encode_message(each.type, each.body) for each in rpcs]
+    return parts[0] if count == 1 else encode_batch(parts, count)
 
 
 def encode_checkpoint(length: int) -> bytes:

@@ -13,8 +13,9 @@ on past it in the same way. Does not: judge when a message is legal. Imports bas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
+from deathless.protocols.ambrosia.alike import alike
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.integers import INT_BYTES_MAX, LONG_BYTES_MAX, find_int
@@ -27,16 +28,27 @@ from deathless.protocols.ambrosia.messages import (
     CheckpointStarts,
     Initial,
     Item,
+    Kind,
     MessageType,
+    Rpc,
     decode_length,
     decode_name,
     decode_oversized,
     decode_rpc,
     head_bytes,
 )
+from deathless.protocols.ambrosia.runs import may_run
 
 NEAR_BYTES: Final = 32
 _BY_CODE: Final = {int(kind): kind for kind in MessageType}
+
+
+class _Like(NamedTuple):
+    """A fork that was read."""
+
+    fork: Rpc
+    head: bytes  # of its message, before the arguments
+    length: int  # of the message
 
 
 class StreamReader:
@@ -54,6 +66,7 @@ class StreamReader:
         "_broken",
         "_buffer",
         "_checkpoint",
+        "_like",
         "_offset",
         "_skip",
     )
@@ -68,6 +81,7 @@ class StreamReader:
         self._checkpoint = -1  # bytes of the present checkpoint that are still to come; -1: there is none
         self._skip = 0  # bytes of a message that are thrown away
         self._broken: ProtocolViolated | None = None
+        self._like: _Like | None = None  # the fork that was read last, if the next ones may be like it
 
     @property
     def buffered(self) -> int:
@@ -76,6 +90,17 @@ class StreamReader:
 
     def feed(self, data: bytes) -> Iterator[Item]:
         """Give what is whole now; to be run to its end before the next call.
+
+        Raises: ProtocolViolated.
+        """
+        for found in self.feed_together(data):
+            if isinstance(found, list):
+                yield from found
+            else:
+                yield found
+
+    def feed_together(self, data: bytes) -> Iterator[Item | list[Rpc]]:
+        """Give the same, and forks to one destination that are alike as lists, where they are found to be.
 
         Raises: ProtocolViolated.
         """
@@ -88,11 +113,43 @@ class StreamReader:
         try:
             while (item := self._next()) is not None:
                 yield item
+                if self._like is not None and (same := self._next_alike(self._like)):
+                    yield same
         except ProtocolViolated as error:
             near = bytes(self._buffer[self._at : self._at + NEAR_BYTES])
             self._broken = error.at(self._offset + self._at, near)
             self._buffer, self._at = bytearray(), 0
             raise self._broken from None
+
+    def _next_alike(self, like: _Like) -> list[Rpc]:
+        """Give forks that follow and are like the last one; the last of a batch is never among them."""
+        self._like = None
+        buffer, at, length = self._buffer, self._at, like.length
+        most = (len(buffer) - at) // length
+        if self._batch_count:
+            most = min(most, self._batch_count - 1, self._batch_bytes // length)
+        if most < 1 or not buffer.startswith(like.head, at):
+            return []
+        count = alike(buffer, at, length, len(like.head), most)
+        size = count * length
+        data = bytes(memoryview(buffer)[at : at + size])
+        self._at += size
+        if self._batch_count:
+            self._batch_count -= count
+            self._batch_bytes -= size
+        destination, method, arguments_at = like.fork.destination, like.fork.method, like.fork.arguments_at
+        kind, begins = Kind.FORK, range(len(like.head) - arguments_at, size, length)
+        rest = length - begins.start
+        return [
+            Rpc(
+                destination=destination,
+                kind=kind,
+                body=data[start : start + rest],
+                method=method,
+                arguments_at=arguments_at,
+            )
+            for start in begins
+        ]
 
     def _next(self) -> Item | None:
         """Give one item; None: more bytes are needed."""
@@ -177,6 +234,9 @@ class StreamReader:
             return None
         data = bytes(self._buffer[start + 1 : end])
         item = self._decoded(kind, data)
+        if isinstance(item, Rpc) and may_run(item):
+            head = end - self._at - (len(item.body) - item.arguments_at)
+            self._like = _Like(item, bytes(self._buffer[self._at : self._at + head]), end - self._at)
         self._count_in_batch(end - self._at)
         self._at = end
         if isinstance(item, CheckpointStarts):

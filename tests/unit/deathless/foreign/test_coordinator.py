@@ -8,19 +8,25 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.unit.deathless.foreign.world import Node, Program, World
+from tests.unit.deathless.foreign.world import Node, Program, World, booked
 
 from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown
-from deathless.foreign.coordinator import Action, Coordinator
+from deathless.foreign import service
+from deathless.foreign.coordinator import Action, Coordinator, _run
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, decode_given, encode_items
+from deathless.foreign.service import Application, application
 from deathless.foreign.streams import Stream
 from deathless.foreign.waiting import Unlogged
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.errors import ProtocolViolated
 from deathless.protocols.ambrosia.items import OTHERS
 from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, Lane
-from deathless.protocols.ambrosia.messages import SELF, Kind, make_call
+from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, make_call
+from deathless.protocols.ambrosia.runs import HEAD_BYTES, pack
 from deathless.protocols.ambrosia.states import State
+from deathless.sdk import Context
+
+CALLS = (Kind.ASYNC, Kind.FORK)
 
 
 def call(world: World, value: int) -> None:
@@ -63,6 +69,83 @@ def test_every_call_is_answered_once_and_every_output_left_once(seed: int) -> No
     assert len(world.log.answers) == len(values)
     assert sorted(map(int, world.log.sent)) == wanted(values)
     assert [row.what for row in world.log.rows].count(What.INITIAL) == 1
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that took no run is asked again by the next but one."""
+    monkeypatch.setattr(service, "SINGLY", 1)
+
+
+def run_with_ledger(seed: int) -> World:
+    """As `run`, with a program that forks to a ledger and calls it between, and a ledger that may not take runs."""
+    world = World(seed, ledger=True)
+    values = run(world, 12_000)
+    for _ in range(4000):
+        world.step()
+    assert sorted(map(int, world.log.sent)) == wanted(values)
+    return world
+
+
+def in_order(world: World) -> list[bytes]:
+    """What the ledger is to get of what the program was given, in this order."""
+    given = [item for row in world.log.rows if row.what == What.ITEMS for item in decode_given(row.items)]
+    return [message for item in given if item.kind in CALLS for message in booked(int(item.arguments or b"0"))]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("seed", range(30))
+def test_runs_come_once_and_in_order_beside_calls(seed: int) -> None:
+    """Whoever is killed, and whether the other service takes runs just then."""
+    world = run_with_ledger(seed)
+    assert world.log.ledger == in_order(world) != []
+
+
+def one_of(seeds: int) -> bool:
+    """Whether with some seed the ledger gets something else."""
+    worlds = map(run_with_ledger, range(seeds))
+    return any(world.log.ledger != in_order(world) for world in worlds)
+
+
+@pytest.mark.usefixtures("soon")
+def test_call_that_does_not_wait_behind_runs_overtakes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So whatever goes to a service waits behind a run that is on its way there."""
+
+    def at_once(held: Application, ctx: Context, target: str, number: int) -> None:
+        if held.outgoing[number].count:
+            wait(held, ctx, target, number)
+        else:
+            ctx.fork(application.name, "", "relay", {"number": number})
+
+    wait = service._wait_to_leave
+    monkeypatch.setattr(service, "_wait_to_leave", at_once)
+    assert one_of(30)
+
+
+def test_run_that_is_not_taken_is_lost_unless_it_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other service may be older than ours."""
+    monkeypatch.setattr(service, "_send_singly", lambda *_: None)
+    with pytest.raises(AssertionError):
+        one_of(30)
+
+
+@pytest.mark.parametrize(("room", "rows"), [(70, 50), (100, 25), (1 << 20, 1)])
+def test_forks_go_in_rows_that_have_room_for_them(room: int, rows: int) -> None:
+    """A run has no more than a row of the log may."""
+    forks: list[Rpc | Oversized] = [make_call("bank", 1, Kind.FORK, b"%16d" % at) for at in range(100)]
+    found: list[list[Rpc | Oversized]] = []
+    while len(forks) > len(found) * 100 // rows:
+        found.append(_run(forks, len(found) * 100 // rows, room))
+    assert [each for group in found for each in group] == forks
+    assert {len(group) for group in found} == {100 // rows}
+    assert all(len(pack(group)) <= room + HEAD_BYTES for group in found)
+
+
+def test_fork_that_stands_alone_is_no_run() -> None:
+    """Nor is anything else, which ends a run."""
+    fork, asked = make_call("bank", 1, Kind.FORK, b"x"), make_call("bank", 1, Kind.ASYNC, b"x", name="n", sequence=1)
+    assert [_run([asked, fork, asked, fork, fork], at, 1000) for at in range(4)] == [[], [], [], [fork, fork]]
+    assert _run([fork, fork], 0, 1) == []
 
 
 @pytest.fixture

@@ -166,3 +166,12 @@ def test_checkpoint_before_the_first_row_counts_in_a_service_that_begins_with_th
     assert [feed.admits(7, position) for position in (0, 1)] == [True, None]
     publish(tmp_path, 7, 8, epoch=3, keep_bytes=1, incarnation=8)
     assert feed.admits(7, 0) is False
+
+
+def test_no_more_is_read_at_once_than_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row may be large, and there may be many."""
+    monkeypatch.setattr("deathless.foreign.feed.READ_BYTES", 1)
+    publish(tmp_path, 1, 6)
+    feed = Feed(str(tmp_path), SERVICE_ID, 7)
+    assert [position for position, _ in feed.read(1)] == [1, 2]  # a block
+    assert [position for position, _ in feed.read(3)] == [3, 4]

@@ -6,7 +6,8 @@ from deathless.base.errors import HandlerFailed
 from deathless.foreign.rows import CALLERS, INPUT, Emitted, Given, What, decode_given, encode_emitted, encode_items
 from deathless.foreign.service import application, call, inputs
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, make_call, make_return
-from deathless.sdk import CallRefused, Context, Service, Struct
+from deathless.protocols.ambrosia.runs import forks_of, pack
+from deathless.sdk import CallRefused, Context, Service, Struct, field
 from deathless.testing import Environment, kill_everywhere
 
 
@@ -179,6 +180,125 @@ def test_call_to_what_is_no_service_is_counted_or_answered_with_an_error() -> No
         assert (shown.sent, shown.unsent) == (2, 1)
 
 
+def run_of(target: str, upto: int, *sent: Rpc) -> Emitted:
+    """A row of a lane that holds a run."""
+    return Emitted(What.ITEMS, pack(sent), target, upto, b"12345678", b"87654321")
+
+
+def sent_to(taker: str) -> list[Rpc]:
+    """Forks with arguments of their own."""
+    return [make_call(taker, at, Kind.FORK, b"%d" % at) for at in range(1, 6)]
+
+
+def test_run_comes_back_to_the_program_itself_as_one_row() -> None:
+    """With where its lane is."""
+    with Environment(application) as env:
+        begin(env)
+        feed(env, run_of(SELF, 5, *sent_to(SELF)))
+        row = given(env)[-1]
+        assert row == Given(What.ITEMS, pack(sent_to(SELF)), SELF, 5, b"12345678", b"87654321")
+        assert items(env) == sent_to(SELF)
+
+
+class Taken(Struct):
+    """What came, and of it as runs."""
+
+    got: list[bytes] = field(default_factory=list)
+    runs: int = 0
+
+
+taker = Service("taker", state=Taken, single=True)
+
+
+@taker.handler(name="send_run")
+def taken_whole(state: Taken, ctx: Context, run: bytes) -> int:
+    """Take a run."""
+    state.runs += 1
+    state.got += [each.arguments for each in forks_of(run)]
+    return len(forks_of(run))
+
+
+@taker.handler(name="send")
+def taken_singly(state: Taken, ctx: Context, method: int, args: bytes) -> None:
+    """Take one."""
+    state.got.append(args)
+
+
+@taker.handler(name="call")
+def taken_and_answered(state: Taken, ctx: Context, method: int, args: bytes) -> bytes:
+    """Take one, and answer."""
+    state.got.append(args)
+    return args
+
+
+untaking = Service("untaking", state=Bank, single=True)
+
+
+@untaking.handler(name="send")
+def untaken(state: Bank, ctx: Context, method: int, args: bytes) -> None:
+    """Pay."""
+    state.paid += method
+
+
+def test_run_leaves_whole_and_in_order_with_what_is_sent_otherwise() -> None:
+    """Runs that wait behind one that is on its way leave as one."""
+    with Environment(application, taker) as env:
+        begin(env)
+        rows = [run_of("taker", 5 * at, *sent_to("taker")) for at in range(1, 4)]
+        asked = make_call("taker", 9, Kind.ASYNC, b"9", name="", sequence=90)
+        alone = make_call("taker", 9, Kind.FORK, b"8")
+        feed(env, *rows, lane("taker", 17, asked, alone), run_of("taker", 22, *sent_to("taker")))
+        env.advance(seconds=1)
+        state = env.service(taker)[""].state
+        each = [b"1", b"2", b"3", b"4", b"5"]
+        assert state.got == [*each * 3, b"9", b"8", *each]
+        assert 2 <= state.runs < 4
+        assert [(row.target, row.upto) for row in given(env) if row.upto][-1] == ("taker", 22)
+        assert [(back.sequence, back.arguments) for back in items(env)] == [(90, b"9")]
+        shown = env.service(application)[""].show()
+        assert (shown.sent, shown.unsent, env.service(application)[""].state.outgoing) == (22, 0, {})
+
+
+def test_run_goes_one_by_one_to_a_service_that_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a key, too, which no program has; it is asked again later, and calls of a name that is no service count."""
+    monkeypatch.setattr("deathless.foreign.service.SINGLY", 1)
+    with Environment(application, bank, taker, untaking) as env:
+        begin(env)
+        for at in range(1, 4):
+            for target in ("bank/bob", "taker/alice", "untaking", "No!"):
+                feed(env, run_of(target, 5 * at, *sent_to(target)))
+            env.advance(seconds=1)
+        assert env.service(bank)["bob"].state.paid == env.service(untaking)[""].state.paid == 3 * 15
+        assert env.service(taker)[""].state.got == [b"1", b"2", b"3", b"4", b"5"] * 3
+        assert env.service(taker)[""].state.runs == 0
+        assert env.service(application)[""].show().unsent == 15
+
+
+def test_leaving_by_another_ones_order_changes_nothing() -> None:
+    """Every number that somebody may think of."""
+    with Environment(application, taker) as env:
+        begin(env)
+        feed(env, *(run_of("taker", 5 * at, *sent_to("taker")) for at in (1, 2)))
+        for turn in range(-4, 5):
+            env.service(application)[""].leave("taker", turn)
+            env.service(application)[""].leave("bank", turn)
+        env.advance(seconds=1)
+        assert env.service(taker)[""].state.got == [b"1", b"2", b"3", b"4", b"5"] * 2
+
+
+def test_run_from_another_service_is_taken_whole_or_refused() -> None:
+    """Also before the program has begun; what is no run reaches nobody."""
+    with Environment(application) as env:
+        run = pack(sent_to(SELF))
+        assert env.service(application)[""].send_run(run) == 5
+        begin(env)
+        assert env.service(application)[""].send_run(run) == 5
+        assert items(env) == sent_to(SELF) * 2
+        with pytest.raises(CallRefused, match="no fork"):
+            env.service(application)[""].send_run(run[:-1])
+        assert len(given(env)) == 3
+
+
 def test_impulse_goes_where_it_says() -> None:
     """It is of no lane, so no position is told."""
     with Environment(application, bank) as env:
@@ -197,8 +317,11 @@ def test_a_kill_anywhere_changes_nothing() -> None:
     def scenario(env: Environment) -> object:
         begin(env)
         feed(env, lane("bank/a", 1, make_call("bank/a", 7, Kind.ASYNC, b"!", name="", sequence=1)))
+        feed(env, *(run_of(target, 5, *sent_to(target)) for target in ("taker", "untaking")))
         env.service(application)[""].send(1, b"x")
         env.advance(seconds=1)
-        return [(each.kind, each.arguments) for each in items(env)], env.service(bank)["a"].state.paid
+        taken = env.service(taker)[""].state.got, env.service(untaking)[""].state.paid
+        return [(each.kind, each.arguments) for each in items(env)], env.service(bank)["a"].state.paid, taken
 
-    kill_everywhere(scenario, application, bank)
+    # How many runs leave as one depends on when answers come.
+    kill_everywhere(scenario, application, bank, taker, untaking, outcome=lambda _, found: found)

@@ -77,3 +77,23 @@ def test_impulse_is_unlogged_until_its_row_is_logged() -> None:
         impulses.logged(upto)
         unlogged.append(impulses.unlogged)
     assert unlogged == [3, 2, 0]
+
+
+def test_items_of_one_size_are_counted_as_one_by_one() -> None:
+    """Added together or singly, logged in parts, and logged by another one before they are emitted."""
+    together, singly = Unlogged(), Unlogged()
+    for waiting in (together, singly):
+        waiting.logged("bank", 3)
+    together.add_alike("bank", 1, [CALL] * 4)  # of which the log has three
+    singly.add("bank", 4, CALL)
+    for first, count in ((5, 40), (45, 1), (46, 100)):
+        together.add_alike("bank", first, [CALL] * count)
+        for position in range(first, first + count):
+            singly.add("bank", position, CALL)
+    for upto in (2, 4, 30, 45, 46, 145, 200):
+        for waiting in (together, singly):
+            waiting.logged("bank", upto)
+            waiting.check_invariants()
+        if upto > 3:
+            assert together.bytes == singly.bytes == max(0, 145 - upto) * size_of(CALL)
+            assert together.targets() == singly.targets() == (["bank"] if upto < 145 else [])

@@ -6,10 +6,11 @@ The service's turns are the real ones; its log takes rows of streams by their id
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from typing import Any
 
-from deathless.base.errors import StreamFenced
+from deathless.base.errors import CallFailed, StreamFenced
 from deathless.base.foreign.binding import SOURCE
 from deathless.codec.messages import Message, decode
 from deathless.codec.streams.packets import StreamCommit, StreamHello, StreamRefused, StreamWelcome, decode_stream_batch
@@ -30,12 +31,13 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.rows import Given, decode_emitted
-from deathless.foreign.service import Application, emitted
+from deathless.foreign.service import Application, application, emitted, leave, relay
 from deathless.foreign.skips import Skip
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
 from deathless.protocols.ambrosia.machine import ApplicationMachine
+from deathless.protocols.ambrosia.runs import count_of, forks_of
 from deathless.protocols.ambrosia_binding.binding import (
     Binding,
     FirstStart,
@@ -49,6 +51,19 @@ OWNED = Owned("ab" * 16, 7)
 PREFIX = 5  # of a packet: size and type
 
 
+SELF_SENT: dict[str, Any] = {"relay": relay, "leave": leave}
+
+
+class Later:
+    """What a turn waits for."""
+
+    def __init__(self, *, ever: bool = True) -> None:
+        self._ever = ever
+
+    def __await__(self) -> Generator[bool, None, None]:
+        yield self._ever
+
+
 class Turn:
     """The context of a turn: what it publishes, sends and completes."""
 
@@ -59,9 +74,25 @@ class Turn:
         """Publish."""
         self._log.rows.append(row)
 
-    def fork(self, _service: str, _key: str, _method: str, arguments: dict[str, int]) -> None:
-        """Another service is called."""
-        self._log.sent.append(self._log.state.outgoing.pop(arguments["number"]).args)
+    def fork(self, service: str, _key: str, method: str, arguments: dict[str, Any]) -> None:
+        """Another service is called, or our own in a later turn."""
+        if service == application.name:
+            self._log.own.append(SELF_SENT[method](self._log.state, self, **arguments))
+        else:
+            self._log.arrive(service, arguments["args"])
+
+    async def call(self, service: str, _key: str, method: str, arguments: dict[str, Any]) -> object:
+        """Another service is called, and its answer waited for; that of `call` never comes."""
+        if method == "send_run" and not self._log.takes_runs():
+            await Later()
+            raise CallFailed("no such handler", failure_code="DL3017")
+        for each in forks_of(arguments["run"]) if method == "send_run" else ():
+            self._log.arrive(service, each.arguments)
+        if method == "call":
+            self._log.arrive(service, arguments["args"])
+            await Later(ever=False)
+        await Later()
+        return count_of(arguments["run"])
 
     def complete(self, promise: str, value: object) -> None:
         """A caller gets its answer."""
@@ -70,15 +101,45 @@ class Turn:
 
 
 class Log:
-    """What is confirmed: the service's state, the rows of its topic, how far streams are, and the shared folder."""
+    """What is confirmed: the service's state, the rows of its topic, how far streams are, and the shared folder.
 
-    def __init__(self) -> None:
+    Args:
+        chance: draws when turns come that the service gives itself, and whether others take runs; None: at once, none.
+    """
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self.own: deque[Any] = deque()  # turns that the service gave itself
+        self.ledger: list[bytes] = []  # what this other service got
+        self._waiting: list[Any] = []  # turns that wait for an answer
+        self._chance = chance
         self.state = Application()
         self.rows: list[Given] = []
         self.sent: list[bytes] = []
         self.answers: dict[str, object] = {}
         self.checkpoints: dict[int, tuple[Head, bytes]] = {}
         self.streams: dict[int, list[Any]] = {}  # next seq, note, nonces of its owners by term
+
+    def arrive(self, service: str, message: bytes) -> None:
+        """Another service gets a message."""
+        (self.ledger if service == "ledger" else self.sent).append(message)
+
+    def takes_runs(self) -> bool:
+        """Whether another service takes a run just now."""
+        return self._chance is not None and self._chance.random() < 0.8
+
+    def go_on(self) -> None:
+        """Have the service run a turn that it gave itself, or one whose answer is there; or nothing."""
+        if self.own and (not self._waiting or self._chance is None or self._chance.random() < 0.5):
+            self._run(self.own.popleft())
+        elif self._waiting:
+            self._run(self._waiting.pop(0))
+
+    def _run(self, turn: Any) -> None:
+        try:
+            if turn.send(None):
+                self._waiting.append(turn)
+        except StopIteration:
+            pass
 
     def packet(self, kind: int, body: bytes) -> list[bytes]:
         """Take a packet of an application's owner; gives the answers."""
@@ -101,6 +162,8 @@ class Log:
             stream[0], stream[1] = seq + 1, note_of(raw) or stream[1]
             message: Message = decode(raw)
             emitted(self.state, Turn(self), decode_emitted(decode_row(message.args).row))  # type: ignore[arg-type]
+            while self._chance is None and (self.own or self._waiting):
+                self.go_on()
         return [struct_packet(Type.STREAM_COMMIT, StreamCommit(number, stream[0], False))]
 
     def _hello(self, hello: StreamHello) -> bytes:
@@ -128,10 +191,16 @@ def _fenced(number: int, nonce: bytes) -> bytes:
     return struct_packet(Type.STREAM_REFUSED, refused)
 
 
+def booked(value: int) -> list[bytes]:
+    """What the ledger gets of one call: forks, and in their middle sometimes a call."""
+    return [b"%s %d of %d" % (b"call" if value == at == 2 else b"fork", at, value) for at in range(1, 2 * value + 1)]
+
+
 class Program:
     """An application: adds up what it is sent, calls itself and a bank, and answers."""
 
-    def __init__(self, wrong: Callable[[Program, int], bytes] | None = None) -> None:
+    def __init__(self, wrong: Callable[[Program, int], bytes] | None = None, *, ledger: bool = False) -> None:
+        self._ledger = ledger
         self.binding = Binding("counter")
         self.total = 0
         self._saved = bytearray()
@@ -163,6 +232,11 @@ class Program:
             self.binding.fork(1, b"%d" % (value - 1))
             told = b"%d" % value if self._wrong is None else self._wrong(self, value)
             self.binding.fork(2, told, to="bank/alice")
+        for message in booked(value) if self._ledger else ():
+            if message.startswith(b"call"):
+                self.binding.call(3, message, to="ledger", number_of_call=self.total)
+            else:
+                self.binding.fork(3, message, to="ledger")
         if call.number:
             self.binding.answer(call, Outcome.VALUE, b"%d" % value)
 
@@ -184,7 +258,7 @@ class Node:
         policy: Compare = Compare.BYTES,
         skips: dict[int, Skip] | None = None,
     ) -> None:
-        self.machine = ApplicationMachine(name="counter", committer=1, policy=policy, bounds=Bounds())
+        self.machine = ApplicationMachine(name="counter", committer=1, policy=policy, bounds=Bounds(), together=True)
         self.coordinator = Coordinator(self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20), skips)
         self.program = program or Program()
         self.leads = False
@@ -283,22 +357,28 @@ class Node:
 class World:
     """Replicas of one service, one of which leads."""
 
-    def __init__(self, seed: int, replicas: int = 3) -> None:
+    def __init__(self, seed: int, replicas: int = 3, *, ledger: bool = False) -> None:
         self.chance = random.Random(seed)
-        self.log = Log()
-        self.nodes = [Node(self.log, self.chance) for _ in range(replicas)]
+        self._ledger = ledger
+        self.log = Log(self.chance if ledger else None)
+        self.nodes = [self._node() for _ in range(replicas)]
         self.newest = self.nodes[0]  # whose replica is the primary
         self.newest.lead()
         self.kills = 0
 
+    def _node(self) -> Node:
+        return Node(self.log, self.chance, Program(ledger=self._ledger))
+
     def step(self) -> None:
         """Let one process do one thing; one that is fenced or wrong begins anew."""
+        if self._ledger and self.chance.random() < 0.2:
+            self.log.go_on()
         at = self.chance.randrange(len(self.nodes))
         node = self.nodes[at]
         node.step()
         assert node.error is None, node.error
         if node.coordinator.is_fenced:
-            self.nodes[at] = Node(self.log, self.chance)
+            self.nodes[at] = self._node()
             if node is self.newest:  # one that was frozen took a stream; its replica leads all the same
                 self.newest = self.nodes[at]
                 self.newest.lead()
@@ -309,10 +389,10 @@ class World:
         leaders = [at for at, node in enumerate(self.nodes) if node.leads]
         if self.chance.random() < 0.7:
             for at in leaders:
-                self.nodes[at] = Node(self.log, self.chance)
+                self.nodes[at] = self._node()
         follower = self.chance.choice([node for node in self.nodes if not node.leads] or [None])
         if follower is None:
             at = self.chance.randrange(len(self.nodes))
-            self.nodes[at] = follower = Node(self.log, self.chance)
+            self.nodes[at] = follower = self._node()
         self.newest = follower
         follower.lead()

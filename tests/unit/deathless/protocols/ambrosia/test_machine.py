@@ -15,7 +15,7 @@ from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.events import Effect, Event, Socket
 from deathless.protocols.ambrosia.items import EMPTY, OTHERS, bytes_of, chain_of, shape_of
-from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, What
+from deathless.protocols.ambrosia.lanes import Compare, Difference, Expectation, Lane, What
 from deathless.protocols.ambrosia.machine import ApplicationMachine
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, make_call
 from deathless.protocols.ambrosia.states import APPLICATION, ORDERS, Answer, Order, Sent, State
@@ -477,3 +477,65 @@ class _Anything(RuleBasedStateMachine):
 
 def test_any_orders_and_any_bytes_leave_a_machine_whole() -> None:
     run_state_machine_as_test(_Anything)
+
+
+def one_by_one(effects: list[Effect]) -> list[Effect]:
+    """The same effects where nothing is told together."""
+    found: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, on.ForksEmitted):
+            for position, item in enumerate(effect.items, effect.position):
+                found.append(on.Emitted(target=effect.target, position=position, item=item))
+        else:
+            found.append(effect)
+    return found
+
+
+def emitted_as(data: bytes, cut: int, known: tuple[Event, ...], *, together: bool) -> tuple[str, object]:
+    """What a machine does with bytes in pieces, once this is known; and its lanes then."""
+    machine = ApplicationMachine(name="me", committer=7, bounds=BOUNDS, together=together)
+    for step in (*LEADING, *known):
+        machine.handle(step)
+    pieces = [on.BytesReceived(data=data[at : at + cut]) for at in range(0, len(data), cut)]
+    effects = [each for piece in pieces for each in machine.handle(piece)]
+    return repr(one_by_one(effects)), [machine.lane(target).snapshot() for target in ("bank", SELF)]
+
+
+def known_at(position: int, *, right: bool) -> on.EffectKnown:
+    """What the log has of the lane of the bank."""
+    chain = EMPTY
+    for _ in range(position):
+        chain = chain_of(chain, bytes_of(make_call("bank", 1, Kind.FORK, b"x")))
+    return on.EffectKnown(target="bank", known=Expectation(position, chain if right else bytes(8), lsn=1))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [(), (known_at(1, right=True),), (known_at(300, right=True),), (known_at(300, right=False),)],
+    ids=["nothing", "the first", "one in the middle", "another one"],
+)
+def test_forks_that_are_alike_do_what_they_do_one_by_one(known: tuple[Event, ...]) -> None:
+    """Also where one of them is compared with the log, has had its effect, or is not what it was."""
+    data = (fork(to="bank") * 500 + fork() * 100) * 2
+    singly = emitted_as(data, 1, known, together=False)
+    assert emitted_as(data, len(data), known, together=False) == singly
+    assert emitted_as(data, len(data), known, together=True) == singly
+    assert emitted_as(data, 700, known, together=True) == singly
+
+
+def test_forks_that_are_compared_with_nothing_hide_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So they are taken together only where nothing is known of them."""
+    monkeypatch.setattr(Lane, "may_take", lambda *_: True)
+    data = fork(to="bank") * 500
+    effects, _ = emitted_as(data, len(data), (known_at(300, right=False),), together=True)
+    assert "Differs" not in effects
+
+
+def test_forks_before_the_first_record_end_the_application_together_too() -> None:
+    """And behind that nothing of them counts."""
+    driver = Driver()
+    driver.do(*LOADED, fork(to="bank") * 500)
+    assert "before the first record" in driver.error
+    assert driver.machine.state is State.GONE
+    held = in_state(State.SWITCHED)
+    assert held.do(fork(to="bank") * 50) == [] and not held.machine.may_read

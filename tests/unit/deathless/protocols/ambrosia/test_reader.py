@@ -237,3 +237,42 @@ def test_a_batch_is_passed_on_message_by_message() -> None:
         found += len(list(reader.feed(whole[at : at + 4096])))
         assert reader.buffered < 8192
     assert found == 4000
+
+
+def forks_in_batches(sizes: list[int], batch: int) -> bytes:
+    """Forks of these sizes, so many in a batch; 1: each by itself."""
+    forks = [outgoing_call("bank", Call(1, CallType.FORKED, bytes([at % 250]) * size)) for at, size in enumerate(sizes)]
+    groups = [forks[at : at + batch] for at in range(0, len(forks), batch)]
+    return b"".join(each[0] if len(each) == 1 else encode_batch(each) for each in groups)
+
+
+@given(
+    st.lists(st.sampled_from([3, 3, 3, 3, 70, 1300]), min_size=1, max_size=300),
+    st.sampled_from([1, 2, 50, 400]),
+    st.integers(1, 9000),
+)
+def test_forks_that_are_alike_are_read_as_one_by_one(sizes: list[int], batch: int, cut: int) -> None:
+    """A byte at a time, nothing is ever read together."""
+    data = forks_in_batches(sizes, batch)
+    singly, together = StreamReader(SMALL), StreamReader(SMALL)
+    expected = [item for byte in data for item in singly.feed(bytes((byte,)))]
+    found = [item for at in range(0, len(data), cut) for item in together.feed(data[at : at + cut])]
+    assert found == expected
+    assert len(found) == len(sizes) and together.buffered == 0
+
+
+def test_many_forks_that_are_alike_come_together() -> None:
+    """All but the first, and the last of a batch."""
+    reader = StreamReader(SMALL)
+    lists = [each for each in reader.feed_together(forks_in_batches([3] * 2000, 1000)) if isinstance(each, list)]
+    assert [len(each) for each in lists] == [998, 998]
+
+
+@pytest.mark.parametrize("count", [50, 1000])
+def test_batch_that_lies_is_refused_wherever_its_messages_are_alike(count: int) -> None:
+    """It says that it holds more bytes, or more messages, than it does."""
+    forks = [outgoing_call("bank", Call(1, CallType.FORKED, b"abc"))] * 100
+    for lie in (number(count), number(99)):
+        data = message(Tag.RPC_BATCH, lie, *forks) + message(Tag.ATTACH_TO, b"bank")
+        with pytest.raises(ProtocolViolated):
+            list(StreamReader(SMALL).feed(data))
