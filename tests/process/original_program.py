@@ -31,7 +31,7 @@ class Program(Binding):
     def __init__(self, version: int) -> None:
         self.version = version
         self.bytes = self.calls = self.told = 0
-        self.switched = False
+        self.switched = self.saved = False
 
     def handle(self, call: Call) -> None:
         """A call came."""
@@ -50,7 +50,9 @@ class Program(Binding):
 
     def save(self) -> bytes:
         """All there is."""
-        step("save" if self.switched else "")
+        if self.switched:
+            step("again" if self.saved else "save")
+            self.saved = True
         return b"%d %d %d %d" % (self.version, self.bytes, self.calls, self.told)
 
     def load(self, state: bytes) -> None:

@@ -50,6 +50,11 @@ class CheckpointPlan:
         self._rows += 1
         self._bytes += len(row.items)
 
+    def begin(self) -> None:
+        """The application is told to give one."""
+        self.taken()
+        self.under_way = True
+
     def taken(self) -> None:
         """The application was told to give one, or another replica has one."""
         self._rows = self._bytes = 0

@@ -12,6 +12,7 @@ not: decide when one is taken. Imports this package.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -40,7 +41,7 @@ class Checkpointing:
         folder: of the checkpoints.
         feed: whose rows are held.
         hold_back: told whether no more of the application is to be read.
-        kept: told the position of each checkpoint of ours that is durable.
+        kept: told each checkpoint of ours that is durable, and whether the program went over by it.
         stay: so many of the newest ones stay; 0: all, and with them every row.
         counts: of what becomes of checkpoints; None: nobody asks for them.
     """
@@ -50,7 +51,7 @@ class Checkpointing:
         folder: Checkpoints,
         feed: Feed,
         hold_back: Callable[[bool], None],
-        kept: Callable[[int], None],
+        kept: Callable[[int, bool], None],
         stay: int = KEPT,
         counts: Counts | None = None,
     ) -> None:
@@ -115,7 +116,8 @@ class Checkpointing:
     async def run(self) -> None:
         """Write what is added, until it is cancelled.
 
-        Raises: StorageFailed, ApplicationStateMissing of the very first checkpoint alone: without it nothing begins.
+        Raises: StorageFailed, ApplicationStateMissing of the very first checkpoint, without which nothing begins;
+            StorageFailed of one by which the program goes over to its next version.
         """
         try:
             await self._write_all()
@@ -131,6 +133,8 @@ class Checkpointing:
                 self._drop()
                 self.problem = f"its last checkpoint is not kept: {error}"
                 self._counts.checkpoint_failures += 1
+                if isinstance(action, EndFile) and action.goes_over:
+                    raise StorageFailed(f"the checkpoint of the program's next version: {error}") from error
                 _LOG.warning("a checkpoint of the application is not kept", extra={"why": str(error)})
                 if self._newest < 0:
                     raise StorageFailed(f"the application's first checkpoint: {error}") from error
@@ -144,20 +148,26 @@ class Checkpointing:
                 self._count(-len(data))
                 if self._writing is not None:
                     await _to_its_end(self._writing.write, data)
-            case EndFile():
+            case EndFile(goes_over):
                 if self._writing is not None:
-                    await self._end(self._writing)
+                    await self._end(self._writing, goes_over=goes_over)
+                elif goes_over:
+                    raise OSError("it could not be written")
 
-    async def _end(self, writing: Writing) -> None:
+    async def _end(self, writing: Writing, *, goes_over: bool) -> None:
         position = writing.head.position
-        first = await _to_its_end(writing.end)
+        if goes_over:
+            await _to_its_end(writing.replace)
+            first = True
+        else:
+            first = await _to_its_end(writing.end)
         self._writing, self.problem = None, ""
         if not first and position == 0:
             raise ApplicationStateMissing("another replica's application began at the same time, and its start counts")
         self._newest = max(self._newest, position)
         self._counts.checkpoint_kept(time.monotonic() - self._began_at)
         await asyncio.to_thread(self._keep_rows)
-        self._kept(position)
+        self._kept(position, goes_over)
 
     def _begin(self, head: Head) -> None:
         self._writing = self._folder.begin(head)
@@ -179,16 +189,22 @@ class Checkpointing:
 
     def _choose(self, positions: list[int], is_first: bool) -> Found:
         passed: list[str] = []
+        versions: set[int] = set()  # of those that are damaged
         for position in positions:
             try:
                 found = self._folder.look(position)
             except CheckpointDamaged as error:
                 _LOG.error("a checkpoint is damaged", extra={"why": str(error)})
                 passed.append(str(error))
+                with contextlib.suppress(CheckpointDamaged, OSError):
+                    versions.add(self._folder.head(position).version)
                 continue
             except FileNotFoundError:
                 continue  # another replica has a newer one, and has removed it
             head = found.head
+            if not versions <= {head.version}:
+                passed.append(f"that at position {position} is of the program's former version")
+                continue
             admitted = self._feed.admits(head.incarnation, head.position)
             if admitted is None and not is_first:
                 raise TooEarly

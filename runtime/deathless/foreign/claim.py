@@ -25,8 +25,26 @@ LOCKLESS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 """What storage says that has no such locks."""
 
 
+class Claim:
+    """What somebody has of the programs.
+
+    Args:
+        descriptor: of the locked file.
+        alone: nobody else has them.
+    """
+
+    def __init__(self, descriptor: int, *, alone: bool) -> None:
+        self.alone = alone
+        self._descriptor = descriptor
+
+    def share(self) -> None:
+        """Have them with others from now on. Raises: ProgramClaimed: another one has them alone just now; OSError."""
+        self.alone = False
+        _lock(self._descriptor, alone=False)
+
+
 @contextlib.contextmanager
-def claim(directory: str, *, alone: bool) -> Iterator[None]:
+def claim(directory: str, *, alone: bool) -> Iterator[Claim]:
     """Have the programs.
 
     Args:
@@ -39,15 +57,20 @@ def claim(directory: str, *, alone: bool) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ProgramClaimed(
-                "programs of its replicas run" if alone else "an upgrade of the service's program is under way"
-            ) from None
-        except OSError as error:  # who runs goes on without; who wants to be alone can't know it
-            if alone or error.errno not in LOCKLESS:
-                raise
-        yield
+        _lock(descriptor, alone=alone)
+        yield Claim(descriptor, alone=alone)
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, *, alone: bool) -> None:
+    """Lock the file, or lock it otherwise. Raises: as `claim`."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ProgramClaimed(
+            "programs of its replicas run" if alone else "an upgrade of the service's program is under way"
+        ) from None
+    except OSError as error:  # who runs goes on without; who wants to be alone can't know it
+        if alone or error.errno not in LOCKLESS:
+            raise

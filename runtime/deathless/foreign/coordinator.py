@@ -15,6 +15,9 @@ replica's application is compared with what the primary's had sent, and forgets 
                 message is kept with checkpoint 0, and only then logged
     begun       every replica goes on from the newest checkpoint (8), with the rows behind it
     leading     once it has everything that was there when its replica became the primary (15)
+    going over  where it has its next version in it, in place of 15: it is told to go over (10), and gives a checkpoint.
+                What it emits is held until that is durable, in the place of any other at its position; then it leads,
+                and is asked for another one (2), as the original does
 
 One life of this is one process of the application. Whoever stops to lead ends the process and begins with another one:
 the application takes itself for the primary, and there is no message that tells it otherwise.
@@ -92,7 +95,14 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True)
 class EndFile:
-    """It is whole; `kept` is to be called once it is durable."""
+    """It is whole; `kept` is to be called once it is durable.
+
+    Attributes:
+        goes_over: it takes the place of any other at its position, `went_over` is to be called in place of `kept`, and
+            without it the process ends.
+    """
+
+    goes_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +126,7 @@ class Versions(NamedTuple):
     """Which versions the program has in it."""
 
     now: int = -1  # that it begins with; -1: nobody numbers them
+    next: int = -1  # that it is to go over to before it leads; -1: it stays
 
 
 class Leading:
@@ -125,14 +136,21 @@ class Leading:
         versions: of the program.
     """
 
-    __slots__ = ("asked", "outside_held", "since", "told", "version")
+    __slots__ = ("asked", "goes_over", "next_version", "outside_held", "since", "told", "version")
 
     def __init__(self, versions: Versions) -> None:
         self.version = versions.now  # of its code, and of the checkpoints that it gives
+        self.next_version = versions.next  # -1: it stays
+        self.goes_over = False  # it was told to go over, and its checkpoint is not durable
         self.since: int | None = None  # rows below it are delivered before it leads; None: its replica does not
         self.outside_held = False  # it is not told to lead, since it may then reach the outside
         self.asked = False  # for a row
         self.told = False  # it was told to lead
+
+    @property
+    def may_send(self) -> bool:
+        """Whether what it emitted may leave: before it has gone over it may be that the former version goes on."""
+        return not self.goes_over
 
 
 class Coordinator:
@@ -188,6 +206,11 @@ class Coordinator:
     def is_fenced(self) -> bool:
         """Another replica's application has a stream of ours: this process is to end."""
         return self._streams.is_fenced
+
+    @property
+    def goes_over(self) -> bool:
+        """Whether it is to go over to its next version, and has not yet."""
+        return self.leading.next_version >= 0
 
     @property
     def unlogged_bytes(self) -> int:
@@ -318,7 +341,7 @@ class Coordinator:
                     actions.append(WriteFile(effect.data))
                 case on.CheckpointEnded():
                     self.plan.under_way = False
-                    actions.append(EndFile())
+                    actions.append(EndFile(goes_over=self.leading.goes_over))
                 case on.Differs():
                     self.differences.append(effect.difference)
                     self.counts.differed(_told(effect.difference))
@@ -330,6 +353,13 @@ class Coordinator:
         """A checkpoint of ours is durable."""
         self.plan.first_is_kept |= position == 0
         return self._advance(now)
+
+    def went_over(self) -> list[Action]:
+        """The checkpoint of its next version is durable: it leads, and what it emitted since may leave."""
+        leading = self.leading
+        assert leading.goes_over
+        leading.version, leading.next_version, leading.goes_over = leading.next_version, -1, False
+        return [Tell(on.Commit()), self._take_checkpoint()]
 
     def connected(self) -> list[Action]:
         """A connection to the primary stands."""
@@ -387,7 +417,7 @@ class Coordinator:
             length=began.length,
             lanes=encode_lanes(began.lanes),
             initial=(self._initial or b"") if began.lsn == 0 else b"",
-            version=self.leading.version,
+            version=self.leading.next_version if self.leading.goes_over else self.leading.version,
         )
 
     def _advance(self, now: float) -> list[Action]:
@@ -398,9 +428,10 @@ class Coordinator:
             for target in self._unlogged.targets():
                 if target not in self._streams.lanes:
                     packets += self._streams.open(target)
-        self._offer_control()
-        for target, each in self._streams.lanes.items():
-            self._offer(target, each)
+        if self.leading.may_send:
+            self._offer_control()
+            for target, each in self._streams.lanes.items():
+                self._offer(target, each)
         return actions + _sent(packets + self._streams.packets(now))
 
     def _deliver(self) -> Iterator[Action]:
@@ -454,16 +485,22 @@ class Coordinator:
         free = self._machine.state is State.FOLLOWING and not self.plan.under_way and not leading.told
         if control is None or control.welcome is None or not caught_up or not free or leading.outside_held:
             return []
-        self.leading.told = True
-        return [Tell(on.Lead())]
+        leading.told = True
+        if leading.next_version < 0:
+            return [Tell(on.Lead())]
+        leading.goes_over = True
+        self.plan.begin()
+        return [Tell(on.Upgrade())]
 
     def _maybe_checkpoint(self) -> list[Action]:
         """Have it give a checkpoint when one is due."""
         if self._machine.state not in _CHECKPOINTED_IN or not self.plan.is_due:
             return []
-        self.plan.taken()
-        self.plan.under_way = True
-        return [Tell(on.TakeCheckpoint())]
+        return [self._take_checkpoint()]
+
+    def _take_checkpoint(self) -> Action:
+        self.plan.begin()
+        return Tell(on.TakeCheckpoint())
 
     def _offer_control(self) -> None:
         """Have the first message and impulses logged."""

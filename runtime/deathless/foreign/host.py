@@ -38,7 +38,7 @@ from deathless.codec.streams.records import NONCE_BYTES
 from deathless.foreign.checkpoint_plan import Every
 from deathless.foreign.checkpointing import Checkpointing, TooEarly
 from deathless.foreign.checkpoints import Checkpoints, Found
-from deathless.foreign.claim import claim
+from deathless.foreign.claim import Claim, claim
 from deathless.foreign.coordinator import (
     Action,
     BeginFile,
@@ -143,8 +143,9 @@ class Run:
         every = Every(binding.checkpoint_rows, binding.checkpoint_bytes)
         files = RealFileSystem(Path(config.directory))
         skips = Skips(files).read(owned.incarnation)
+        versions = Versions(binding.version, binding.next_version)
         self.coordinator = Coordinator(
-            self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips, Versions(binding.version), counts
+            self.machine, owned, lambda: os.urandom(NONCE_BYTES), every, skips, versions, counts
         )
         self.error: DeathlessError | None = None
         self.epoch = 0  # in which it leads; 0: it does not
@@ -163,7 +164,7 @@ class Run:
             Checkpoints(files, config.owner),
             self._feed,
             lambda _: self._regulate(),
-            lambda position: self._do(self.coordinator.kept(position, time.monotonic())),
+            self._kept,
             binding.checkpoints_kept,
             counts,
         )
@@ -213,12 +214,12 @@ class Run:
 
         Raises: whatever it can't go on from; the application is gone then.
         """
-        with claim(self._config.directory, alone=False):
-            await self._live(standing, now_stands)
+        with claim(self._config.directory, alone=self.coordinator.goes_over) as claimed:
+            await self._live(standing, now_stands, claimed)
         if self.error is not None:
             raise self.error
 
-    async def _live(self, standing: asyncio.Event, now_stands: Standings) -> None:
+    async def _live(self, standing: asyncio.Event, now_stands: Standings, claimed: Claim) -> None:
         try:
             self._application.start()
             self._begin(self._checkpointing.run())
@@ -230,6 +231,8 @@ class Run:
                 if self.machine.state in SERVING:
                     self._starts.serves(time.monotonic())
                 self._do(self.coordinator.due(time.monotonic()))
+                if claimed.alone and not self.coordinator.goes_over:
+                    claimed.share()  # replicas with the next version may run beside it
                 if self.coordinator.is_fenced:
                     raise StreamFenced("another replica's application leads")
         finally:
@@ -317,6 +320,15 @@ class Run:
                     self._link.send(b"".join(packets))
             case BeginFile() | WriteFile() | EndFile():
                 self._checkpointing.add(action)
+
+    def _kept(self, position: int, went_over: bool) -> None:
+        """A checkpoint is durable."""
+        if not went_over:
+            self._do(self.coordinator.kept(position, time.monotonic()))
+            return
+        _LOG.warning("the application went over to its next version", extra={"position": position})
+        self._do(self.coordinator.went_over())
+        self._wake.set()
 
     async def _load(self) -> None:
         """Give the application the bytes of the checkpoint that was found, as fast as it reads them."""

@@ -36,6 +36,7 @@ from deathless.base.errors import (
     InstanceNotRegistered,
     InstanceThere,
     OriginalArgumentRefused,
+    ProgramVersionDiffers,
 )
 from deathless.base.foreign.binding import SERVICE_MODULE, Binding
 from deathless.base.manifest import Manifest, Metadata, ServiceSpec, replica_configs
@@ -55,6 +56,8 @@ from deathless.cli.ambrosia.arguments import (
 from deathless.cli.ambrosia.registrations import Registration, Replica, all_registrations, registration_of
 from deathless.cli.ambrosia.tool import MB_MAX, PORT_MAX, REPLICA_MAX
 from deathless.cli.output import show_error
+from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints
+from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign import exec_shim
 from deathless.shell.link.application_status import ApplicationStatus, forget_status, read_statuses
 from deathless.shell.link.config_file import config_path, write_config
@@ -75,6 +78,10 @@ LINES: Final = {"following": "I'm a secondary", "leading": "NOW I'm Primary"}
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 UNEXPECTED, VERSION_MISMATCH, NO_CHECKPOINT, NO_LOG, STORE = 0, 1, 2, 3, 4
 """Numbers of fatal errors, as the original has them."""
+_NUMBERS: Final[Mapping[str, int]] = {
+    ApplicationStateMissing.code: NO_CHECKPOINT,
+    ProgramVersionDiffers.code: VERSION_MISMATCH,
+}
 
 
 def main(home: Path, words: Sequence[str]) -> int:
@@ -90,6 +97,8 @@ def main(home: Path, words: Sequence[str]) -> int:
             print(usage(NAME, COORDINATOR))
             return 0
         registration, config = prepare(home, found)
+    except ProgramVersionDiffers as error:
+        return fatal(VERSION_MISMATCH, f"{error.message} ({error.advice})")
     except WrongArguments as wrong:
         print(f"Invalid arguments: {wrong}\n{usage(NAME, COORDINATOR)}")
         return 1
@@ -109,7 +118,7 @@ def main(home: Path, words: Sequence[str]) -> int:
 def prepare(home: Path, found: Mapping[str, str]) -> tuple[Registration, ReplicaConfig]:
     """Give what was registered, with what the command line changes of it, and the replica's config.
 
-    Raises: WrongArguments; OriginalArgumentRefused, InstanceNotRegistered, InstanceThere.
+    Raises: WrongArguments; OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramVersionDiffers.
     """
     required(found, INSTANCE, PORT)
     index = number(found, REPLICA.long, least=0, most=REPLICA_MAX) or 0
@@ -124,6 +133,7 @@ def prepare(home: Path, found: Mapping[str, str]) -> tuple[Registration, Replica
         )
     if registration.create_service == "N" and not there:
         raise InstanceThere(f"{registration.instance} was registered with -cs=N; no log is in {registration.directory}")
+    _require_version(registration)
     port = number(found, PORT.long, least=0, most=PORT_MAX)
     address = found.get("IPAddr", LOOPBACK)
     if address != "localhost" and not address.startswith("127."):
@@ -132,6 +142,16 @@ def prepare(home: Path, found: Mapping[str, str]) -> tuple[Registration, Replica
         )
     others = [each for each in all_registrations(home) if each.log != registration.log]
     return registration, config_of(registration, index, f"{address}:{port}", others)
+
+
+def _require_version(registration: Registration) -> None:
+    """See that its program's state is of the version that was registered. Raises: ProgramVersionDiffers."""
+    try:
+        was = Checkpoints(RealFileSystem(registration.directory), "").version()
+    except (CheckpointDamaged, OSError):  # its program can't go on from that, and the process beside it says why
+        return
+    if was not in {-1, registration.version}:
+        raise ProgramVersionDiffers.between(registration.version, was)
 
 
 def _changed(registration: Registration, index: int, found: Mapping[str, str]) -> Registration:
@@ -189,6 +209,7 @@ def config_of(registration: Registration, index: int, address: str, others: Sequ
             send_port=ports.send_port,
             checkpoints_kept=0,
             version=registration.version,
+            next_version=registration.upgrade_version if registration.upgrade_version > registration.version else -1,
         ),
     )
 
@@ -224,8 +245,7 @@ class Replicating:
                     return fatal(UNEXPECTED, last_words(self._folder))
                 status = self._look()
                 if status is not None and status.state == "ended" and status.starts:
-                    missing = status.code == ApplicationStateMissing.code
-                    return fatal(NO_CHECKPOINT if missing else UNEXPECTED, status.problem or DEPOSED)
+                    return fatal(_NUMBERS.get(status.code, UNEXPECTED), status.problem or DEPOSED)
             return 0
         finally:
             self._end(supervisor)

@@ -44,6 +44,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     pause_at_start: bool = False
     log_trigger_mb: int = LOG_TRIGGER_MB  # 0 and below: a checkpoint when the program asks
     version: int = 0
+    upgrade_version: int = 0  # that it goes over to at its next start; `version` or less: it stays
 
     @property
     def service(self) -> str:

@@ -78,6 +78,11 @@ def _carry_out(home: Path, verb: str, found: Mapping[str, str]) -> str:
     if verb == "RegisterInstance":
         register(home, registration)
         return f"The instance {registration.instance} is registered."
+    if registration.upgrade_version > registration.version:
+        raise OriginalArgumentRefused(
+            f"--upgradeVersion={registration.upgrade_version}: no replica is upgraded while others run",
+            remedy="stop all of them, register the instance with it, start one, and add replicas of the next version",
+        )
     required(found, REPLICA)
     replica = number(found, REPLICA.long, least=1, most=REPLICA_MAX)
     assert replica is not None
@@ -144,11 +149,8 @@ def registration_from(home: Path, found: Mapping[str, str]) -> Registration:
         raise WrongArguments(f"--createService is '{create}', and has to be one of {', '.join(CREATE)}")
     version = number(found, "currentVersion", least=0, most=VERSION_MAX) or 0
     upgrade = number(found, "upgradeVersion", least=0, most=VERSION_MAX)
-    if upgrade is not None and upgrade != version:
-        raise OriginalArgumentRefused(
-            f"--upgradeVersion={upgrade}: the launchers upgrade no program to another version",
-            remedy="leave it out, or give the same number as --currentVersion",
-        )
+    if upgrade is not None and upgrade < version:
+        raise WrongArguments(f"--upgradeVersion is {upgrade}, and has to be at least --currentVersion, {version}")
     trigger = number(found, "logTriggerSize", least=-MB_MAX, most=MB_MAX)
     return Registration(
         instance=instance,
@@ -158,4 +160,5 @@ def registration_from(home: Path, found: Mapping[str, str]) -> Registration:
         pause_at_start="pauseAtStart" in found,
         log_trigger_mb=LOG_TRIGGER_MB if trigger is None else trigger,
         version=version,
+        upgrade_version=version if upgrade is None else upgrade,
     )

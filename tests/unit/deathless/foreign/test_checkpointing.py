@@ -57,11 +57,19 @@ class Lab:
         feed = Feed(str(path), SERVICE_ID, incarnation, former=former)
         self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told, stay, self.counts)
 
-    def add(self, position: int, *pieces: bytes) -> None:
+    def add(self, position: int, *pieces: bytes, version: int = 0, goes_over: bool = False) -> None:
         """Give a checkpoint."""
         length = sum(map(len, pieces))
-        head = Head(service_id=SERVICE_ID, incarnation=self.incarnation, position=position, records=1, length=length)
-        actions: list[BeginFile | WriteFile | EndFile] = [BeginFile(head), *map(WriteFile, pieces), EndFile()]
+        head = Head(
+            service_id=SERVICE_ID,
+            incarnation=self.incarnation,
+            position=position,
+            records=1,
+            length=length,
+            version=version,
+        )
+        end = EndFile(goes_over=goes_over)
+        actions: list[BeginFile | WriteFile | EndFile] = [BeginFile(head), *map(WriteFile, pieces), end]
         for action in actions:
             self.checkpointing.add(action)
 
@@ -78,8 +86,9 @@ class Lab:
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
 
-    def told(self, position: int) -> None:
+    def told(self, position: int, went_over: bool) -> None:
         """A checkpoint is durable."""
+        self.went_over = went_over
         self.kept.append(position)
         if position == self.awaited:
             self.done.set()
@@ -324,5 +333,47 @@ def test_blob_that_ends_early_leaves_no_file_and_no_room_taken(tmp_path: Path) -
         await asyncio.wait([running])
         assert list((tmp_path / "application").iterdir()) == []
         assert files.opened == files.closed == 1
+
+    asyncio.run(work())
+
+
+def test_checkpoint_of_the_next_version_takes_the_place_of_the_former_one(tmp_path: Path) -> None:
+    """At once; and one that can't be written ends the process, since the application has gone over already."""
+
+    async def work() -> None:
+        files = Full(tmp_path)
+        lab, files.full = Lab(tmp_path, files=files), False
+        lab.add(0, b"first")
+        await lab.write(0)
+        lab.add(4, b"former")
+        await lab.write(4)
+        lab.add(4, b"next", version=1, goes_over=True)
+        files.full = True
+        with pytest.raises(StorageFailed, match="next version"):
+            await lab.write(4)
+        assert lab.checkpointing._folder.version() == 0
+        files.full = False
+        lab.add(4, b"next", version=1, goes_over=True)
+        await lab.write(4)
+        found = await lab.checkpointing.newest()
+        assert lab.went_over
+        assert found is not None
+        assert (found.head.version, [piece async for piece in lab.checkpointing.pieces(found)]) == (1, [b"next"])
+
+    asyncio.run(work())
+
+
+def test_checkpoint_of_a_former_version_is_none_to_fall_back_to(tmp_path: Path) -> None:
+    """The rows behind it were the next version's."""
+
+    async def work() -> None:
+        lab = Lab(tmp_path)
+        for position, version in ((0, 0), (4, 0), (7, 1)):
+            lab.add(position, b"state", version=version)
+            await lab.write(position)
+        path = tmp_path / "application" / f"checkpoint-{7:020d}"
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(ApplicationStateMissing, match="former version"):
+            await lab.checkpointing.newest()
 
     asyncio.run(work())

@@ -38,3 +38,15 @@ def test_storage_without_locks_keeps_no_replica_from_running(tmp_path: Path, mon
         pass
     with pytest.raises(OSError, match="no locks"), claim(str(tmp_path), alone=True):
         pass
+
+
+def test_whoever_had_it_alone_shares_it_from_then_on(tmp_path: Path) -> None:
+    """Without a moment in which nobody has it that would let two have it alone."""
+    directory = str(tmp_path)
+    with claim(directory, alone=True) as held:
+        refused(directory, alone=False)
+        held.share()
+        with claim(directory, alone=False):
+            refused(directory, alone=True)
+    with claim(directory, alone=True) as held:
+        assert held.alone

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from tests.unit.deathless.foreign.world import Node, Program, World, booked
+from tests.unit.deathless.foreign.world import NEXT, Node, Program, World, booked
 
-from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown
+from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown, ProgramVersionDiffers
 from deathless.foreign import service
-from deathless.foreign.coordinator import Action, Coordinator, _run
+from deathless.foreign.coordinator import Action, Coordinator, Leading, Versions, _run
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, decode_given, encode_items
 from deathless.foreign.service import Application, application
 from deathless.foreign.streams import Stream
@@ -56,7 +56,7 @@ def run(world: World, steps: int = 40_000) -> list[int]:
     return values
 
 
-def wanted(values: list[int]) -> list[int]:
+def wanted(values: Sequence[int]) -> list[int]:
     """What the bank gets of calls."""
     return sorted(each for value in values for each in range(1, value + 1))
 
@@ -381,4 +381,70 @@ def test_missing_checkpoint_is_no_first_start() -> None:
     world.nodes[0] = node = Node(world.log, world.chance)
     node.lead()
     with pytest.raises(ApplicationStateMissing, match="no checkpoint"):
+        steps(node, 1000)
+
+
+VALUES = (3, 2, 4, 4)
+
+
+def upgraded(world: World) -> bool:
+    """Whether the state that counts is of the next version."""
+    return world.log.checkpoints[max(world.log.checkpoints)][0].version == 1
+
+
+def go_over(seed: int, *, kill_behind: int) -> World:
+    """Calls come while an application goes over, and its process dies after so many steps; then another one goes on."""
+    world = World(seed, replicas=1)
+    world.nodes[0] = Node(world.log, world.chance, versions=Versions(0))
+    world.nodes[0].lead()
+    for value in (3, 2):
+        call(world, value)
+    while len(world.log.answers) < 2:
+        world.step()
+    versions = Versions(0, 1)
+    for calls, steps_left in ((3, kill_behind), (4, 20_000)):
+        node = world.nodes[0] = Node(world.log, world.chance, versions=versions)
+        node.lead()
+        call(world, 4)
+        for _ in range(steps_left):
+            world.step()
+            assert upgraded(world) or max(map(int, world.log.sent)) < NEXT, (
+                "it left before the former version had ended"
+            )
+            if len(world.log.answers) == calls and len(world.log.sent) == sum(VALUES[:calls]) + 1 and upgraded(world):
+                break
+        versions = Versions(1) if upgraded(world) else Versions(0, 1)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_application_goes_over_once_and_nothing_is_lost_or_doubled(seed: int) -> None:
+    """Wherever its process dies: what its former version sent for a row, its next one does not send again."""
+    world = go_over(seed, kill_behind=5 * seed)
+    assert upgraded(world)
+    assert len(world.log.answers) == 4
+    sent = list(map(int, world.log.sent))
+    assert sorted(each % NEXT for each in sent) == [0, *wanted(VALUES)]
+    later = [each >= NEXT for each in sent]
+    assert later == sorted(later), "the former version went on behind the next one"
+
+
+def test_what_it_sends_before_that_is_durable_would_be_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of the test above: outputs of the next version leave while the former one may go on."""
+    monkeypatch.setattr(Leading, "may_send", True)
+
+    def all_of_them() -> None:
+        for seed in range(60):
+            go_over(seed, kill_behind=20_000)
+
+    with pytest.raises(AssertionError, match="it left before"):
+        all_of_them()
+
+
+@pytest.mark.parametrize("versions", [Versions(0), Versions(0, 1), Versions(2)])
+def test_application_of_another_version_is_refused(versions: Versions) -> None:
+    """Also one that would go over to the version that there is."""
+    world = go_over(1, kill_behind=20_000)
+    node = Node(world.log, world.chance, versions=versions)
+    with pytest.raises(ProgramVersionDiffers, match=f"Expected {versions.now} was: 1"):
         steps(node, 1000)

@@ -28,6 +28,7 @@ from deathless.foreign.coordinator import (
     Owned,
     Packets,
     Tell,
+    Versions,
     WriteFile,
 )
 from deathless.foreign.rows import Given, decode_emitted
@@ -44,11 +45,14 @@ from deathless.protocols.ambrosia_binding.binding import (
     Phase,
     RestorePart,
     SaveDue,
+    UpgradeNow,
 )
 from deathless.protocols.ambrosia_binding.encoding import Answer, Call, Outcome
 
 OWNED = Owned("ab" * 16, 7)
 PREFIX = 5  # of a packet: size and type
+NEXT = 1000
+FORMS = (b"s", b"t")
 
 
 SELF_SENT: dict[str, Any] = {"relay": relay, "leave": leave}
@@ -197,10 +201,16 @@ def booked(value: int) -> list[bytes]:
 
 
 class Program:
-    """An application: adds up what it is sent, calls itself and a bank, and answers."""
+    """An application: adds up what it is sent, calls itself and a bank, and answers.
 
-    def __init__(self, wrong: Callable[[Program, int], bytes] | None = None, *, ledger: bool = False) -> None:
+    Its next version tells the bank NEXT more, at once as well, and has a state that begins with another letter.
+    """
+
+    def __init__(
+        self, wrong: Callable[[Program, int], bytes] | None = None, *, ledger: bool = False, version: int = 0
+    ) -> None:
         self._ledger = ledger
+        self.version = version
         self.binding = Binding("counter")
         self.total = 0
         self._saved = bytearray()
@@ -215,7 +225,11 @@ class Program:
                     self._save()
                 case RestorePart():
                     self._saved += event.data
-                    self.total = int(self._saved)
+                    assert self._saved[:1] == FORMS[self.version], "a state of another version"
+                    self.total = int(self._saved[1:] or b"0")
+                case UpgradeNow():
+                    self.version += 1
+                    self.binding.fork(2, b"%d" % NEXT, to="bank/alice")
                 case SaveDue():
                     self._save()
                 case Call():
@@ -230,7 +244,7 @@ class Program:
         self.total += value
         if value > 0:
             self.binding.fork(1, b"%d" % (value - 1))
-            told = b"%d" % value if self._wrong is None else self._wrong(self, value)
+            told = b"%d" % (value + NEXT * self.version) if self._wrong is None else self._wrong(self, value)
             self.binding.fork(2, told, to="bank/alice")
         for message in booked(value) if self._ledger else ():
             if message.startswith(b"call"):
@@ -241,7 +255,7 @@ class Program:
             self.binding.answer(call, Outcome.VALUE, b"%d" % value)
 
     def _save(self) -> None:
-        state = b"%d" % self.total
+        state = FORMS[self.version] + b"%d" % self.total
         self.binding.begin_save(len(state))
         self.binding.save(state)
         assert self.binding.phase is not Phase.SAVING
@@ -257,10 +271,13 @@ class Node:
         program: Program | None = None,
         policy: Compare = Compare.BYTES,
         skips: dict[int, Skip] | None = None,
+        versions: Versions = Versions(),  # noqa: B008  it never changes
     ) -> None:
         self.machine = ApplicationMachine(name="counter", committer=1, policy=policy, bounds=Bounds(), together=True)
-        self.coordinator = Coordinator(self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20), skips)
-        self.program = program or Program()
+        self.coordinator = Coordinator(
+            self.machine, OWNED, lambda: chance.randbytes(16), Every(6, 1 << 20), skips, versions
+        )
+        self.program = program or Program(version=max(versions.now, 0))
         self.leads = False
         self.error: object = None
         self._log = log
@@ -287,6 +304,10 @@ class Node:
                     self._file = [head, b""]
                 case WriteFile(data):
                     self._file[1] += data
+                case EndFile(goes_over=True):
+                    head, blob = self._file
+                    self._log.checkpoints[head.position] = (head, blob)
+                    queue += self.coordinator.went_over()
                 case EndFile():
                     head, blob = self._file
                     first = self._log.checkpoints.setdefault(head.position, (head, blob))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.deathless.foreign.recorded import checkpoint
 
 from deathless.base.errors import DeathlessError, InstanceNotRegistered, InstanceThere, OriginalArgumentRefused
 from deathless.cli.ambrosia.arguments import COORDINATOR, WrongArguments, parse
@@ -121,3 +122,34 @@ def test_replica_that_runs_already_is_not_run_twice(
     told = capsys.readouterr().out
     assert told.startswith("FATAL ERROR 0: another coordinator runs replica r0")
     assert told.endswith("KILLING WORKER:\n")
+
+
+@pytest.mark.parametrize(("words", "version", "following"), [(["-cv=3"], 3, -1), (["-cv=3", "-uv=4"], 3, 4)])
+def test_replica_is_told_which_versions_its_program_has(
+    home: Path, words: list[str], version: int, following: int
+) -> None:
+    assert tool(home, ["RegisterInstance", "-i=Counter", f"-l={home / 'logs'}", "-rp=1", "-sp=2", *words]) == 0
+    _, config = prepare(home, asked())
+    assert config.binding is not None
+    assert (config.binding.version, config.binding.next_version) == (version, following)
+    assert config.binding.checkpoints_kept == 0
+
+
+@pytest.mark.parametrize("words", [["-cv=0"], ["-cv=0", "-uv=1"], ["-cv=1", "-uv=2"], ["-cv=3"]])
+def test_version_that_the_state_is_not_of_is_refused_before_anything_is_started(
+    home: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool(home, ["RegisterInstance", "-i=Counter", f"-l={home / 'logs'}", "-rp=1", "-sp=2", *words]) == 0
+    directory = registration_of(home, "Counter").directory
+    directory.mkdir(parents=True)
+    checkpoint(directory, 0, b"", version=0)
+    checkpoint(directory, 4, b"", version=1)
+    capsys.readouterr()
+    if "-cv=1" in words:
+        prepare(home, asked())
+        return
+    assert main(home, ["-i=Counter", "-p=0"]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith(f"FATAL ERROR 1: Version mismatch on process start: Expected {words[0][4:]} was: 1")
+    assert told.endswith("KILLING WORKER:\n")
+    assert not (directory / "replicas").exists()

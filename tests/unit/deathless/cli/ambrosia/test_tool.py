@@ -38,7 +38,20 @@ def test_replica_is_added_and_shares_the_log(tmp_path: Path, capsys: pytest.Capt
     assert "--log" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [["-npl"], ["-cv=1", "-uv=2"], ["-uv=1"]])
+def test_version_to_go_over_to_is_registered_and_no_replica_is_added_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tmp_path, [*REGISTER, "-cv=1", "-uv=2"]) == 0
+    found = registration_of(tmp_path, "counter")
+    assert (found.version, found.upgrade_version) == (1, 2)
+    assert main(tmp_path, ["AddReplica", "-r=1", *REGISTER[1:], "-cv=1", "-uv=2"]) == 1
+    assert "no replica is upgraded while others run" in capsys.readouterr().err
+    assert registration_of(tmp_path, "counter") == found
+    assert main(tmp_path, [*REGISTER, "-cv=2"]) == 0
+    assert registration_of(tmp_path, "counter").upgrade_version == 2
+
+
+@pytest.mark.parametrize("more", [["-npl"]])
 def test_what_can_not_be_honoured_is_refused_and_nothing_is_written(
     tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,7 +60,9 @@ def test_what_can_not_be_honoured_is_refused_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("more", [["-q"], ["-rp=0"], ["-sp=x"], ["-cs=B"], ["-i=No!"], ["-cv=-1"], ["-lts=much"]])
+@pytest.mark.parametrize(
+    "more", [["-q"], ["-rp=0"], ["-sp=x"], ["-cs=B"], ["-i=No!"], ["-cv=-1"], ["-lts=much"], ["-cv=2", "-uv=1"]]
+)
 def test_arguments_that_are_wrong_give_the_reason_and_the_help(
     tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
