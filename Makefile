@@ -38,7 +38,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes ambrosia spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -140,6 +140,11 @@ pythons: ## Run the tests of one process on each Python from 3.11 to 3.14 that t
 processes: install ## Tests that start, kill and freeze real processes
 	@status=0; $(BIN)/python -m lab.packages tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 	@$(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance
+
+# All of it is a part of `processes` as well, so `make test` runs it there, once.
+AMBROSIA := tests/process/test_ambrosia_*.py tests/process/test_application.py
+ambrosia: install ## Tests of services whose code is a program in another language alone (a part of `make processes`)
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile --durations=10 --durations-min=5 -o faulthandler_timeout=600 $(AMBROSIA)
 
 # One after the other: a Spark driver takes a core and a half while it starts.
 spark: install ## Tests with a real Spark: pipelines whose drivers are killed and frozen (installs 460 MB once)

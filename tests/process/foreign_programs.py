@@ -7,6 +7,8 @@ late            sends what it emitted behind the checkpoint
 forgets         keeps back the last message, and in no checkpoint
 impulse         sends an impulse from a handler
 answers-twice   answers a call twice
+early           its checkpoint lacks the message before it
+ahead           its checkpoint has the message behind it
 unordered       writes its state in the order of a set
 deaf            connects, and never reads
 lingers         stays when its connections end
@@ -105,6 +107,28 @@ class Twice(Echo):
         super().answer(call, payload, error=error)
 
 
+class Early(Echo):
+    """Saves the state as it was before the last call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = 0
+
+    def handle(self, call: Call) -> None:
+        self.before = self.calls
+        super().handle(call)
+
+    def save(self) -> bytes:
+        return b"%d" % self.before
+
+
+class Ahead(Echo):
+    """Saves the state as it will be behind the next call, as a binding does that reads ahead."""
+
+    def save(self) -> bytes:
+        return b"%d" % (self.calls + 1)
+
+
 class Unordered(Echo):
     """Has a set of words in its state, whose order is another in each process."""
 
@@ -158,7 +182,9 @@ def deaf() -> None:
 def main(name: str) -> None:
     """Run one of them."""
     kinds = {
+        "ahead": Ahead,
         "clock": Clock,
+        "early": Early,
         "fewer": Fewer,
         "forgets": Keeping,
         "impulse": Impulse,

@@ -14,9 +14,9 @@ from pathlib import Path
 import job_program as job
 import pytest
 from cli_tool import ROOT
+from counter_service import Counter, add
 from go_program import go_counter
 from replica_set import children_of, send_signal, wait_for
-from test_application import Counter, add
 
 from deathless.sdk.client import SyncClient
 from deathless.shell.link.application_status import read_statuses
@@ -84,14 +84,15 @@ class Books:
     def __init__(self, client: Callable[[], SyncClient]) -> None:
         self.orders = self.bytes = 0
         self._client = client
-        self._ended = threading.Event()
+        self._ended = False
+        self._allowed = threading.Semaphore(0)
         self._lock = threading.Lock()
 
     def order(self, caller: int) -> None:
-        """Order until it is enough; callers differ in the size of their messages, some of which do not descend."""
+        """Order what is allowed until it is enough, in messages of sizes that come in any order."""
         with self._client() as client:
             number = caller
-            while not self._ended.is_set():
+            while self._allowed.acquire() and not self._ended:
                 size = SIZES[number % len(SIZES)]
                 client.call("call", "", result=bytes, method=job.ORDER, args=b"server 2 %d" % size)
                 with self._lock:
@@ -106,13 +107,19 @@ class Books:
         try:
             yield
         finally:
-            self._ended.set()
+            self._ended = True
+            self.allow(CALLERS)
             for each in callers:
                 each.join()
+
+    def allow(self, count: int) -> None:
+        """Have so many more ordered."""
+        self._allowed.release(count)
 
     def wait_for_more(self, what: str) -> None:
         """Wait until orders go on behind something."""
         before = self.orders
+        self.allow(MORE)
         wait_for(lambda: self.orders >= before + MORE, f"orders behind {what}")
 
 
@@ -127,7 +134,7 @@ def server_program() -> Path:
 def test_books_are_equal_whoever_is_killed_and_in_which_order(tmp_path: Path) -> None:
     """Job, server, both in either order, followers and the one that checkpoints, a frozen primary, and all at once."""
     with (
-        Instance(tmp_path, "server", 3, server_program()) as server,
+        Instance(tmp_path, "server", 2, server_program()) as server,
         Instance(tmp_path, "job", 1, Path(job.__file__)) as client,
     ):
         server.up()
@@ -137,11 +144,12 @@ def test_books_are_equal_whoever_is_killed_and_in_which_order(tmp_path: Path) ->
         books = Books(client.client)
         with books.kept():
             books.wait_for_more("the start")
-            for victims in (kill_job, kill_server, kill_both, kill_followers, freeze_primary, kill_all):
+            for victims in (add_one_and_kill, kill_job, kill_both, kill_followers, freeze_primary, kill_all):
+                books.allow(CALLERS)
                 victims(server, client)
                 books.wait_for_more(victims.__name__)
                 wait_for(server.is_whole, "the server's programs")
-        check(server, client, books)
+        check(server, client, books)  # no caller orders any more
 
 
 def kill_job(server: Instance, client: Instance) -> None:
@@ -150,8 +158,13 @@ def kill_job(server: Instance, client: Instance) -> None:
     client.up()
 
 
-def kill_server(server: Instance, client: Instance) -> None:
-    """The replica that leads dies, and comes back."""
+def add_one_and_kill(server: Instance, client: Instance) -> None:
+    """A replica is added while orders come, and the one that leads dies, and comes back."""
+    fewer = server.manifest.read_text()
+    server.replicas += 1
+    server.manifest.write_text(fewer.replace("replicas: 2", "replicas: 3"))
+    server.up()
+    wait_for(server.is_whole, "the program of the replica that was added")
     server.kill(server.primary())
     server.up()
 

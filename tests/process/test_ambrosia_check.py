@@ -90,6 +90,14 @@ def test_state_outside_the_checkpoint_is_found_from_a_checkpoint_in_the_middle(t
     assert "`save`" in found.remedy
 
 
+@pytest.mark.parametrize("name", ["early", "ahead"])
+def test_a_checkpoint_that_is_one_message_early_or_late_is_found_when_it_is_loaded(name: str, tmp_path: Path) -> None:
+    """Where the program sends something that depends on it."""
+    found = wrong(name, tmp_path, upgrades=False).findings
+    assert {each.rule for each in found} <= {"checkpoint", "replay"}
+    assert found
+
+
 def test_a_message_that_comes_behind_the_checkpoint_is_found_at_once(tmp_path: Path) -> None:
     found = wrong("late", tmp_path).findings[0]
     assert (found.rule, found.scenario, found.method) == ("flush", "first run", 2)

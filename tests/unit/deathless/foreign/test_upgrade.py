@@ -92,6 +92,15 @@ def test_the_next_program_goes_on_where_the_former_one_was(directory: Path) -> N
     assert (again.rows, newest(directory)) == (0, (found, NEXT))
 
 
+def test_two_upgrades_follow_each_other(directory: Path) -> None:
+    """The second begins where the first ended, with nothing between them; back again is one as well."""
+    last = {**NEXT_CODE, "return STATE.pack(": 'return b"last " + STATE.pack('}
+    for former, later, state in (({}, NEXT_CODE, NEXT), (NEXT_CODE, last, b"last " + FORMER)):
+        assert run(directory, former, later).upgraded
+        assert newest(directory)[1] == state
+    assert partial(directory) == []
+
+
 def test_a_next_program_that_fails_changes_nothing(directory: Path) -> None:
     """The former one's checkpoint is the newest: it goes on from there."""
     with pytest.raises(ApplicationEnded):
