@@ -10,9 +10,10 @@ import pytest
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 
 from deathless.base.config import ReplicaConfig
+from deathless.base.foreign.binding import INPUTS, LIMITS, SERVICE_MODULE
 from deathless.base.source_kinds import SOURCE_KINDS
 from deathless_operator.model import names
-from deathless_operator.plan.service.objects import Code, Lock, Objects
+from deathless_operator.plan.service.objects import Code, Lock, Objects, code_of
 from deathless_operator.plan.snapshot import SecretFacts
 
 LOCK = Lock(endpoints=("https://e:2379",), prefix="/deathless/prod/", tls_secret="t", user_secret="u")
@@ -77,6 +78,22 @@ def test_replica_json_follows_the_spec() -> None:
     assert found["limits"] == {"turn_max_s": 3, "checkpoints_kept": 4}
     assert not (found["etcd"].get("tls") or found["etcd"].get("passwordFile"))
     assert config(tls={"requireClientCertificate": False})["tls"]["requireClientCertificate"] is False
+
+
+def test_replica_json_has_the_program_and_its_topic() -> None:
+    """It runs in the image's working directory; longer messages are let through than for a module."""
+    fields = {"module": SERVICE_MODULE, "binding": {"command": ["/app/counter"], "environment": {"A": "b"}}}
+    objects = made(**fields)
+    data: Any = objects.config_map(LOCK, code_of(objects._spec))["data"]
+    found = json.loads(data["replica.json"])
+    assert found["binding"] == {
+        "command": ["/app/counter"], "instance": "bank", "receive_port": 0, "send_port": 0, "environment": {"A": "b"},
+        "folder": ".", "compare": "Bytes", "checkpoint_rows": 10_000, "checkpoint_bytes": 64 << 20, "connect_s": 30.0,
+        "load_s": 600.0, "snapshot_s": 600.0, "handler_s": 60.0,
+    }  # fmt: skip
+    assert [each["name"] for each in found["drivers"]] == [INPUTS.name]
+    assert LIMITS.items() <= found["limits"].items()
+    assert "binding" not in config()
 
 
 def test_replica_json_has_the_wait_that_a_short_grace_leaves_and_is_as_before_where_the_default_fits() -> None:
