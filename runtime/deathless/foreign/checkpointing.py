@@ -27,6 +27,7 @@ from deathless.foreign.watching.counts import Counts
 _LOG: Final = logging.getLogger("deathless.application")
 P = ParamSpec("P")
 Result = TypeVar("Result")
+WRITE_BYTES: Final = 4 << 20  # of pieces that are here already: so much is written by one thread at once
 UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
 
 
@@ -125,10 +126,15 @@ class Checkpointing:
             self._drop()
 
     async def _write_all(self) -> None:
+        behind: BeginFile | EndFile | None = None  # what came behind pieces that were written together
         while True:
-            action = await self._actions.get()
+            action, behind = behind or await self._actions.get(), None
             try:
-                await self._write(action)
+                if isinstance(action, WriteFile):
+                    pieces, behind = self._pieces_from(action.data)
+                    await self._write_pieces(pieces)
+                else:
+                    await self._write(action)
             except OSError as error:
                 self._drop()
                 self.problem = f"its last checkpoint is not kept: {error}"
@@ -139,15 +145,27 @@ class Checkpointing:
                 if self._newest < 0:
                     raise StorageFailed(f"the application's first checkpoint: {error}") from error
 
-    async def _write(self, action: BeginFile | WriteFile | EndFile) -> None:
+    def _pieces_from(self, first: bytes) -> tuple[list[bytes], BeginFile | EndFile | None]:
+        """Give the pieces that are here and are written together, and what came behind them, if that was taken."""
+        pieces, size = [first], len(first)
+        while size < WRITE_BYTES and not self._actions.empty():
+            action = self._actions.get_nowait()
+            if not isinstance(action, WriteFile):
+                return pieces, action
+            pieces.append(action.data)
+            size += len(action.data)
+        return pieces, None
+
+    async def _write_pieces(self, pieces: list[bytes]) -> None:
+        self._count(-sum(map(len, pieces)))
+        if self._writing is not None:
+            await _to_its_end(_write_in_order, self._writing, pieces)
+
+    async def _write(self, action: BeginFile | EndFile) -> None:
         match action:
             case BeginFile(head):
                 self._began_at = time.monotonic()
                 await _to_its_end(self._begin, head)
-            case WriteFile(data):
-                self._count(-len(data))
-                if self._writing is not None:
-                    await _to_its_end(self._writing.write, data)
             case EndFile(goes_over):
                 if self._writing is not None:
                     await self._end(self._writing, goes_over=goes_over)
@@ -234,3 +252,9 @@ async def _to_its_end(work: Callable[P, Result], *arguments: P.args, **named: P.
 def _next(pieces: Iterator[bytes]) -> bytes:
     """Give the next piece; empty: there is none."""
     return next(pieces, b"")
+
+
+def _write_in_order(writing: Writing, pieces: list[bytes]) -> None:
+    """Write pieces, one after the other. Raises: OSError."""
+    for piece in pieces:
+        writing.write(piece)

@@ -106,10 +106,15 @@ class StreamReader:
         """
         if self._broken is not None:
             raise self._broken
-        del self._buffer[: self._at]
-        self._buffer += data
         self._offset += self._at
+        del self._buffer[: self._at]
         self._at = 0
+        if self._checkpoint > 0 and not self._buffer:  # nothing waits: what is here of a checkpoint is not copied
+            part, data = data[: self._checkpoint], data[self._checkpoint :]
+            self._checkpoint -= len(part)
+            self._offset += len(part)
+            yield CheckpointPart(part)
+        self._buffer += data
         try:
             while (item := self._next()) is not None:
                 yield item

@@ -377,3 +377,26 @@ def test_checkpoint_of_a_former_version_is_none_to_fall_back_to(tmp_path: Path) 
             await lab.checkpointing.newest()
 
     asyncio.run(work())
+
+
+def test_many_pieces_are_written_together_and_a_failing_one_leaves_the_next_checkpoint_whole(tmp_path: Path) -> None:
+    """What stands behind pieces that were taken together is not lost with them."""
+    files = Full(tmp_path)
+    files.full = False
+    lab = Lab(tmp_path, files=files)
+    write = Full.write
+
+    def failing(self: Full, handle: Handle, offset: int, data: bytes) -> None:
+        if data == b"bad":
+            raise OSError(errno.EIO, "broken")
+        write(self, handle, offset, data)
+
+    lab.add(1, b"first")
+    lab.add(2, *[b"good"] * 50, b"bad", b"good")
+    lab.add(3, *[b"%04d" % at for at in range(300)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Full, "write", failing)
+        asyncio.run(lab.write(3))
+    assert lab.kept == [1, 3]
+    folder = Checkpoints(RealFileSystem(tmp_path), "r1")
+    assert b"".join(folder.blob(folder.look(3))) == b"".join(b"%04d" % at for at in range(300))

@@ -23,6 +23,8 @@ def test_call_to_what_can_not_be_a_service_is_counted() -> None:
     for target in ("no service", "-", "inner_line/key"):
         counts.emitted(target, make_call(target, 1, Kind.FORK, b""))
     assert counts.unnamed == 3
+    counts.emitted("No!", make_call("No!", 1, Kind.FORK, b""), 5)
+    assert counts.unnamed == 8
 
 
 def test_refused_messages_are_told_apart() -> None:

@@ -531,6 +531,19 @@ def test_forks_that_are_compared_with_nothing_hide_a_difference(monkeypatch: pyt
     assert "Differs" not in effects
 
 
+def test_forks_to_targets_beyond_the_maximum_go_one_by_one() -> None:
+    """They share a lane, whose chain holds their destinations; a target is admitted once."""
+    data = fork(to="bank") * 300 + fork(to="shop") * 300 + fork(to="$others") * 300 + fork(to="bank") * 300
+    found = []
+    for cut, together in ((1, False), (len(data), True), (900, True)):
+        machine = ApplicationMachine(name="me", committer=7, bounds=BOUNDS, together=together)
+        for step in (*LEADING, *(on.BytesReceived(data=data[at : at + cut]) for at in range(0, len(data), cut))):
+            machine.handle(step)
+        found.append([machine.lane(target).snapshot() for target in ("bank", "shop", OTHERS)])
+        assert [each.emitted for each in found[-1]] == [600, 0, 600]
+    assert found[0] == found[1] == found[2]
+
+
 def test_forks_before_the_first_record_end_the_application_together_too() -> None:
     """And behind that nothing of them counts."""
     driver = Driver()

@@ -276,3 +276,14 @@ def test_batch_that_lies_is_refused_wherever_its_messages_are_alike(count: int) 
         data = message(Tag.RPC_BATCH, lie, *forks) + message(Tag.ATTACH_TO, b"bank")
         with pytest.raises(ProtocolViolated):
             list(StreamReader(SMALL).feed(data))
+
+
+def test_piece_of_a_checkpoint_that_nothing_waits_before_is_not_copied() -> None:
+    """It is passed on as it came; what stands behind the checkpoint is read as ever."""
+    reader = StreamReader(SMALL)
+    list(reader.feed(message(Tag.CHECKPOINT, number(900))))
+    piece, last = bytes(500), bytes(400) + message(Tag.ATTACH_TO, b"bank")
+    (part,) = reader.feed(piece)
+    assert isinstance(part, CheckpointPart) and part.data is piece
+    assert list(reader.feed(last)) == [CheckpointPart(bytes(400)), CheckpointEnds(), AttachTo("bank")]
+    assert reader.buffered == 0
