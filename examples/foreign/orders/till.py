@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from deathless import Context, Service, Struct, field
+from deathless import Context, Service, Struct, field, peer_bytes
 
-ORDERS = "orders"
-RECEIPT, REFUND = 3, 4
+PLACE, RECEIPT, REFUND = 1, 3, 4
+orders = peer_bytes("orders")
 
 
 class Payment(Struct):
@@ -25,21 +25,20 @@ class Customer(Struct):
 till = Service("till", state=Customer)
 
 
-@till.handler
-def call(customer: Customer, ctx: Context, method: int, args: bytes) -> bytes:
+@till.foreign(method=PLACE)
+def take(customer: Customer, ctx: Context, args: bytes) -> bytes:
     """Take the money for an order; gives what the customer has paid in all. Called by the program."""
     order, _, cents = args.decode().split()
     customer.book.append(Payment(int(order), int(cents)))
     customer.total += int(cents)
-    ctx.fork(ORDERS, "", "send", {"method": RECEIPT, "args": order.encode()})
+    ctx.fork(orders[RECEIPT], order.encode())
     return b"%d" % customer.total
 
 
 @till.handler
 async def give_back(customer: Customer, ctx: Context, order: int) -> int:
     """Give the money for an order back, as much as the program says; gives what the customer has paid in all."""
-    asked = {"method": REFUND, "args": b"%d" % order}
-    cents = int(await ctx.call(ORDERS, "", "call", asked, result=bytes))
+    cents = int(await ctx.call(orders[REFUND], b"%d" % order) or b"0")
     customer.book.append(Payment(order, -cents))
     customer.total -= cents
     return customer.total
