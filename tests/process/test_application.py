@@ -16,11 +16,14 @@ from counter_service import ADD, Counter, add
 from go_program import go_counter
 from replica_set import children_of, send_signal, wait_for
 
+from deathless.sdk.client import SyncClient
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses
 from deathless.shell.web.application_metrics import ask_application
 
 TRIES = 5
 SETTLED_US = 4_000_000
+EXAMPLES = ROOT / "examples" / "foreign"
+PLACE, BOOK = 1, 5  # of orders.py
 
 
 @pytest.fixture(params=["python", "go"])
@@ -198,3 +201,32 @@ def test_another_program_goes_on_where_the_former_one_was(tmp_path: Path) -> Non
         assert counter.json("ambrosia", "upgrade")["upgraded"]
         counter.up()
         assert add(client, 10) == 125 + 20
+
+
+def test_a_program_and_a_python_service_call_each_other_once_whoever_is_killed(tmp_path: Path) -> None:
+    """The program calls a method of the till, which sends to the program and asks it; orders stand in both books."""
+    with Counter(tmp_path, EXAMPLES / "orders" / "orders.py") as program, program.client() as client:
+        till = tmp_path / "till.py"
+        till.write_text((EXAMPLES / "orders" / "till.py").read_text().replace('"orders"', '"bank"'))
+        manifest = (EXAMPLES / "orders" / "till.yaml").read_text().replace("replicas: 3", "replicas: 1")
+        (tmp_path / "till.yaml").write_text(manifest)
+        program.up()
+        program.run("up", "--detach", "till.yaml")
+        try:
+            with SyncClient("till", [f"dir:{tmp_path / '.deathless' / 'till'}"]) as tills:
+                for number, victim in enumerate(("leader", "host"), 1):
+                    paid = client.foreign(PLACE, b"%d alice 5" % (2 * number), timeout=None)
+                    kill(program, victim)
+                    again = client.foreign(PLACE, b"%d alice 5" % (2 * number + 1), timeout=None)
+                    assert (paid, again) == (b"%d" % (5 * number), b"%d" % (5 * number + 5))
+                    assert tills.call("give_back", "alice", order=2 * number, timeout=None) == 5 * number
+            book = wait_for(lambda: settled_book(client), "receipts of all orders")
+        finally:
+            program.run("down", "-f", "till.yaml", code=None)
+        assert [line.split()[-1] for line in book] == ["1", "0", "1", "0"]  # what was given back was asked for once
+
+
+def settled_book(client: SyncClient) -> list[str] | None:
+    """The program's book, once each order has its receipt."""
+    lines = (client.foreign(BOOK, b"0") or b"").decode().splitlines()
+    return lines if all(line.split()[3:8] == ["1", "1", "1", "0", "1"] for line in lines) else None
