@@ -17,6 +17,7 @@ Guarantees: nothing is decoded here. Does not: know keys, or send anything. Impo
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -25,7 +26,7 @@ from deathless.base.errors import InvalidArgument, UnknownMethod
 from deathless.execution.author.foreign_methods import METHOD_MAX, METHOD_MIN, unknown_text
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.turn.method_address import CALL, SEND
-from deathless.shell.ingress.routes import RAW, Answer
+from deathless.shell.ingress.routes import RAW, Answer, Route
 from deathless.shell.web.json_results import result_as_json
 from deathless.shell.web.request import JSON, Request
 
@@ -71,13 +72,19 @@ class Numbers:
 
     Args:
         service: its code.
+        named: what is called by its name, and found first.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, named: Mapping[bytes, Route] | None = None) -> None:
         self._service = service
+        self._named = named or {}
         spec = service.specs.get(CALL)
         self._call = spec if spec is not None and takes_numbers(spec) else None
         self._send = service.specs.get(SEND)
+
+    def route(self, name: bytes, request: Request) -> Route | NumberRoute | None:
+        """Give what the end of a path names, by name or by number. Raises: as `find`."""
+        return self._named.get(name) or self.find(name, request)
 
     def find(self, name: bytes, request: Request) -> NumberRoute | None:
         """Give the method that the end of a path names; None: it names none, or the service has none.

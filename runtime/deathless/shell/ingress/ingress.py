@@ -128,10 +128,10 @@ class Ingress:
     ) -> None:
         self.service = service
         self.client = client
-        self._routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
+        routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         former = service.declared.former_names()
-        self._routes |= {old.encode(): Route(service.specs[now], old) for old, now in former.items()}
-        self._numbers = Numbers(service)
+        routes |= {old.encode(): Route(service.specs[now], old) for old, now in former.items()}
+        self._routes = Numbers(service, routes)
         self._name = service.name.encode()
         self._key_bytes_max = limits.key_bytes_max
         self.trace = tracer(None)
@@ -213,7 +213,7 @@ class Ingress:
         if parts[1] != self._name:
             raise UnknownService(f"this is service {self.service.name!r}")
         name = unescape(parts[3], "the handler's name").encode() if b"%" in parts[3] else parts[3]
-        route: Route | NumberRoute | None = self._routes.get(name) or self._numbers.find(name, request)
+        route = self._routes.route(name, request)
         if route is None:
             raise UnknownHandler(f"{self.service.name} has no handler or query {_text(name)!r}")
         key = unescape(parts[2], "the key of the address")
