@@ -82,3 +82,24 @@ def test_verbs_are_shown_where_none_is_given(
 def test_help_of_a_verb_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tmp_path, ["AddReplica", "--help"]) == 0
     assert "--replicaNum" in capsys.readouterr().out
+
+
+DEBUG_HELP = """Usage: Ambrosia DebugInstance [OPTIONS]
+Options:
+  -i, --instanceName=VALUE    The instance name [REQUIRED].
+  -rp, --receivePort=VALUE    The port that the coordinator receives from the program at [REQUIRED].
+  -sp, --sendPort=VALUE       The port that the coordinator sends to the program at [REQUIRED].
+  -l, --log=VALUE             The folder of the log.
+  -c, --checkpoint=VALUE      The checkpoint to start from.
+  -cv, --currentVersion=VALUE  The version of the program.
+  -tu, --testingUpgrade       Test an upgrade.
+  -h, --help                  Show this message and exit.
+"""
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "/h", "/HELP"])
+def test_help_of_debugging_is_the_same_however_it_is_asked_for(
+    tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tmp_path, ["debuginstance", word]) == 0
+    assert capsys.readouterr().out.split() == DEBUG_HELP.split()
