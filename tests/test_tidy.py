@@ -114,7 +114,7 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
     "tests/clickhouse/conftest.py": "where neither Debian's packages nor the engine can be had there is no ClickHouse",
     "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
     "tests/cluster/conftest.py": "some machines can run no cluster; file systems of kind's nodes can't be broken",
-    "tests/cluster/test_application.py": "where Go is missing there is no program to put into an image",
+    "tests/cluster/test_program_pods.py": "where Go is missing there is no program to put into an image",
     "tests/conftest.py": "a run that is told when it must end begins no test behind it, and counts them",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
     "tests/process/go_program.py": "where Go is missing there is no example in Go to build",
@@ -133,7 +133,7 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
 # Test files that may sleep, and why nothing else would do.
 SLEEPS: dict[str, str] = {
     "tests/cluster/front_door.py": "callers pause between two calls, as people do; nothing waits for a guessed time",
-    "tests/cluster/test_application.py": "its callers are those of front_door.py",
+    "tests/cluster/test_program_pods.py": "its callers are those of front_door.py",
     "tests/process/etcd_server.py": "polls a server in another process, which offers nothing to wait on",
 }
 

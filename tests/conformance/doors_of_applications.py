@@ -10,8 +10,8 @@ from tests.conformance.door import Door, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
 
 from deathless.base.errors import CorruptFrame
+from deathless.base.foreign.binding import FOLDER
 from deathless.foreign.checkpoints import (
-    FOLDER,
     PREFIX,
     CheckpointDamaged,
     Checkpoints,

@@ -160,10 +160,13 @@ def _children(pid: int, module: str) -> list[int]:
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # a thread, or a child, has ended meanwhile
-            for child in map(int, (task / "children").read_text(encoding="ascii").split()):
-                if module in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8", errors="replace"):
-                    found.append(child)
+            children = map(int, (task / "children").read_text(encoding="ascii").split())
+            found += [child for child in children if module in _command(child)]
     return found
+
+
+def _command(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8", errors="replace")
 
 
 class Counts(NamedTuple):

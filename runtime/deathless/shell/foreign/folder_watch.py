@@ -42,14 +42,16 @@ class FolderWatch:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
         self._look()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until something was written since the last call, or for so long."""
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait until something was written since the last call, or for so long; gives whether something was."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
+        woken = self._changed.is_set()
         self._changed.clear()
         if not self._watched:
             self._look()
+        return woken
 
     def close(self) -> None:
         """Watch no more."""
