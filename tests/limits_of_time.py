@@ -536,7 +536,7 @@ LIMITS: Final = (
 
 WALL_READS: Final = {
     "runtime/deathless/cli/look/logs.py": (1, "lines say when they were written"),
-    "runtime/deathless/cli/look/status.py": (2, "how much longer a hand-over waits, for people"),
+    "runtime/deathless/cli/look/status.py": (1, "how much longer a hand-over waits, for people"),
     "runtime/deathless/cli/run/up.py": (4, "what is told says when"),
     "runtime/deathless/drivers/source_link.py": (1, "a caller's deadline is a moment; beyond it nothing is begun"),
     "runtime/deathless/sinks/host.py": (1, "a status says when it was told, and rows how old they are"),
