@@ -203,12 +203,18 @@ def booked(value: int) -> list[bytes]:
 class Program:
     """An application: adds up what it is sent, calls itself and a bank, and answers.
 
-    Its next version tells the bank NEXT more, at once as well, and has a state that begins with another letter.
+    Its next version tells the bank `more`, at once as well, and has a state that begins with another letter.
     """
 
     def __init__(
-        self, wrong: Callable[[Program, int], bytes] | None = None, *, ledger: bool = False, version: int = 0
+        self,
+        wrong: Callable[[Program, int], bytes] | None = None,
+        *,
+        ledger: bool = False,
+        version: int = 0,
+        more: int = NEXT,
     ) -> None:
+        self._more = more
         self._ledger = ledger
         self.version = version
         self.binding = Binding("counter")
@@ -229,7 +235,8 @@ class Program:
                     self.total = int(self._saved[1:] or b"0")
                 case UpgradeNow():
                     self.version += 1
-                    self.binding.fork(2, b"%d" % NEXT, to="bank/alice")
+                    if self._more:
+                        self.binding.fork(2, b"%d" % self._more, to="bank/alice")
                 case SaveDue():
                     self._save()
                 case Call():
@@ -244,7 +251,7 @@ class Program:
         self.total += value
         if value > 0:
             self.binding.fork(1, b"%d" % (value - 1))
-            told = b"%d" % (value + NEXT * self.version) if self._wrong is None else self._wrong(self, value)
+            told = b"%d" % (value + self._more * self.version) if self._wrong is None else self._wrong(self, value)
             self.binding.fork(2, told, to="bank/alice")
         for message in booked(value) if self._ledger else ():
             if message.startswith(b"call"):
