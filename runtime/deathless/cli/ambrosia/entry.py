@@ -20,8 +20,10 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(home).absolute()
     if name == "Ambrosia":
         from deathless.cli.ambrosia.tool import main as run
-    else:
+    elif name == "ImmortalCoordinator":
         from deathless.cli.ambrosia.coordinator import main as run
+    else:
+        from deathless.cli.ambrosia.deregistering import main as run
     return run(folder, words)
 
 

@@ -1,4 +1,4 @@
-"""The two launchers, `Ambrosia` and `ImmortalCoordinator`: files that start this Python with the folder they are in.
+"""The launchers `Ambrosia`, `ImmortalCoordinator` and `UnsafeDeregisterInstance`: files that start this Python.
 
 Guarantees: a file of that name that is no launcher of ours is left as it is. Does not: put anything on the search
 path: the names are too general for that. Imports base.
@@ -13,7 +13,7 @@ from typing import Final
 
 from deathless.base.errors import InvalidArgument
 
-NAMES: Final = ("Ambrosia", "ImmortalCoordinator")
+NAMES: Final = ("Ambrosia", "ImmortalCoordinator", "UnsafeDeregisterInstance")
 MARK: Final = "# A launcher of deathless, written by `deathless ambrosia install`."
 HEAD_BYTES: Final = 256
 

@@ -64,6 +64,11 @@ def register(home: Path, registration: Registration) -> None:
     write_private(folder / f"{registration.service}{_SUFFIX}", msgspec.json.encode(registration))
 
 
+def deregister(home: Path, registration: Registration) -> None:
+    """Forget a registration, if it is there. Raises: OSError."""
+    (home / FOLDER / f"{registration.service}{_SUFFIX}").unlink(missing_ok=True)
+
+
 def registration_of(home: Path, instance: str) -> Registration:
     """Read the registration of an instance.
 

@@ -1,4 +1,4 @@
-"""Two files, which start this Python, and no other file is touched."""
+"""Files that start this Python; no other file is touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deathless.cli.ambrosia.launchers import install
 def test_launchers_run_and_pass_on_their_words_and_their_folder(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     paths = install(folder)
-    assert [path.name for path in paths] == ["Ambrosia", "ImmortalCoordinator"]
+    assert [path.name for path in paths] == ["Ambrosia", "ImmortalCoordinator", "UnsafeDeregisterInstance"]
     assert install(folder) == paths
     words = ["RegisterInstance", "-i=counter", "-rp=1000", "-sp=1001", "-l", str(tmp_path / "the logs")]
     done = subprocess.run([paths[0], *words], capture_output=True, text=True, check=False)
@@ -22,7 +22,7 @@ def test_launchers_run_and_pass_on_their_words_and_their_folder(tmp_path: Path) 
     assert "the logs" in (folder / "registrations" / "counter.json").read_text()
 
 
-@pytest.mark.parametrize("name", ["Ambrosia", "ImmortalCoordinator"])
+@pytest.mark.parametrize("name", ["Ambrosia", "ImmortalCoordinator", "UnsafeDeregisterInstance"])
 def test_what_is_no_launcher_of_ours_is_left_as_it_is(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x7fELF")
     with pytest.raises(InvalidArgument, match=name):
