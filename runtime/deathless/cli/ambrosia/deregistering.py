@@ -3,8 +3,8 @@
 The original deletes what its tables say of an instance, whatever runs. Here that is the registration alone: the log
 may be registered again with `-cs=A`, and `deathless erase` deletes it.
 
-Guarantees: an instance of which a coordinator runs is not forgotten; exit code 0 and one line when it is done, 1 and the
-reason otherwise. Does not: touch a log. Imports this folder.
+Guarantees: an instance of which a coordinator runs is not forgotten; exit code 0 and one line when it is done, 1 and
+the reason otherwise. Does not: touch a log. Imports this folder.
 """
 
 from __future__ import annotations

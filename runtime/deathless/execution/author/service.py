@@ -390,9 +390,7 @@ class Service(Versioned):
         self, *, method: int, codec: Literal["json", "msgpack"], shared: bool = False
     ) -> Callable[[Callable[[S, Context, A], R]], Callable[[S, Context, A], R]]: ...
 
-    def foreign(
-        self, *, method: int, codec: Codec = "", shared: bool = False
-    ) -> Callable[[Callable[[S, Context, A], R]], Callable[[S, Context, A], R]]:
+    def foreign(self, *, method: int, codec: Codec = "", shared: bool = False) -> Callable[..., object]:
         """Register what programs in other languages, and others, call by a number: `(state, ctx, args) -> result`.
 
         A call gets its result; of a fork or an impulse nobody does. A call of a number that the service has not gets
@@ -409,7 +407,7 @@ class Service(Versioned):
         """
         scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
 
-        def register(function: Callable[[S, Context, A], R]) -> Callable[[S, Context, A], R]:
+        def register(function: Callable[P, R]) -> Callable[P, R]:
             taken = cast("Function", function)
             spec = read_method(taken, method=method, codec=codec, shared=shared, scope=scope, state=self.state)
             for name in BY_NUMBER:
