@@ -390,7 +390,7 @@ class Service(Versioned):
         self, *, method: int, codec: Literal["json", "msgpack"], shared: bool = False
     ) -> Callable[[Callable[[S, Context, A], R]], Callable[[S, Context, A], R]]: ...
 
-    def foreign(self, *, method: int, codec: Codec = "", shared: bool = False) -> Callable[..., object]:
+    def foreign(self, *, method: int, codec: Codec = "", shared: bool = False) -> object:
         """Register what programs in other languages, and others, call by a number: `(state, ctx, args) -> result`.
 
         A call gets its result; of a fork or an impulse nobody does. A call of a number that the service has not gets
