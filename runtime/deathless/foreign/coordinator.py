@@ -60,6 +60,7 @@ UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet;
 FLOOD_BYTES_MAX: Final = 32 << 20  # likewise, with impulses; with more, who leads is not read any more
 UNREAD_BYTES_MAX: Final = 4 << 20  # that were delivered and wait for the application; with more, it gets no more rows
 OFFERED_IMPULSES_MAX: Final = 64  # groups of them that are offered to the log and not logged yet
+HELD: Final = "outside held: `deathless resume-outside` has it lead"
 _CHECKPOINTED_IN: Final = frozenset({State.FOLLOWING, State.LEADING})
 _POSITION_BYTES: Final = 8  # of a note, before chain and shape
 
@@ -239,11 +240,11 @@ class Coordinator:
 
     @property
     def problem(self) -> str:
-        """Why outputs are not logged, code first where it has one; empty: nothing is told."""
+        """Why outputs are not logged, code first where it has one, or what else is to be known; empty: nothing is."""
         refused = self.counts.refused.total()
-        if self._streams.problem or not refused:
-            return self._streams.problem
-        return f"messages refused: {refused}, the last one {self.counts.refusal}"
+        held = self.leading.outside_held and self.leading.since is not None
+        told = f"messages refused: {refused}, the last one {self.counts.refusal}" if refused else ""
+        return self._streams.problem or (HELD if held else told)
 
     # ---- what the owner tells ------------------------------------------------------------------------------------
 
