@@ -12,7 +12,7 @@ from tests.unit.deathless.foreign.world import NEXT, Node, Program, World, booke
 
 from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown, ProgramVersionDiffers
 from deathless.foreign import service
-from deathless.foreign.coordinator import Action, Coordinator, Leading, Versions, _run
+from deathless.foreign.coordinator import HELD, Action, Coordinator, Leading, Versions, _run
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, decode_given, encode_items
 from deathless.foreign.service import Application, application
 from deathless.foreign.streams import Stream
@@ -350,9 +350,11 @@ def test_program_of_a_copy_works_and_leads_once_it_may_reach_the_outside() -> No
     steps(node, 6000)
     assert world.log.sent
     assert [node.machine.state] == [State.FOLLOWING]
+    assert node.coordinator.problem == HELD
     node.coordinator.leading.outside_held = False
     node.do(node.coordinator.due(0.0))
     assert node.machine.state is State.LEADING
+    assert node.coordinator.problem == ""
 
 
 def test_row_is_asked_for_once_where_none_stands_in_this_incarnation() -> None:
