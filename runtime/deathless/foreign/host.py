@@ -251,7 +251,7 @@ class Run:
             self._link = ShardLink(
                 self._config, self._config.shard, f"application of {self._config.owner}",
                 up=lambda _: self._do(self.coordinator.connected()), received=self._received,
-                down=lambda _: self.coordinator.lost(),
+                down=lambda _: self.coordinator.lost(), first=standing.client,
             )  # fmt: skip
         return True
 

@@ -60,6 +60,7 @@ class ShardLink:
         up: called when a primary has welcomed us.
         received: called with packets of it.
         down: called when that is over.
+        first: address that is asked before all others, once; empty: none is. Whoever is beside the primary knows it.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ShardLink:
         up: Callable[[int], None],
         received: Callable[[int, Packets], None],
         down: Callable[[int], None],
+        first: str = "",
     ) -> None:
         self.shard = shard
         self.problem = "not connected yet"  # empty: connected
@@ -79,7 +81,7 @@ class ShardLink:
         self._up, self._received, self._down = up, received, down
         self._connection: ClientConnection | None = None  # Invariant: one of a primary
         self._chance = random.Random()  # noqa: S311 - of pauses
-        self._hint = ""
+        self._hint = first
         self._rounds = 0
         self._told = ""
         self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"shard {shard}")

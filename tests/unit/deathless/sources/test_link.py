@@ -76,14 +76,14 @@ class Bench:
         for _ in range(3):
             await asyncio.sleep(0)
 
-    def link(self) -> ShardLink:
+    def link(self, first: str = "") -> ShardLink:
         def note(told: object) -> None:
             self.told.append(told)
             self.changed.set()
 
         return ShardLink(
             self.config, 0, "r0/rows", up=lambda shard: note(("up", shard)),
-            received=lambda _, packets: note(packets), down=lambda shard: note(("down", shard)),
+            received=lambda _, packets: note(packets), down=lambda shard: note(("down", shard)), first=first,
         )  # fmt: skip
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -110,6 +110,19 @@ async def test_the_primary_is_found_through_one_that_is_none_and_packets_go_both
     there.transport.write(struct_packet(Type.ROLE, Role("standby", 2, "")))
     await bench.until(lambda: ("down", 0) in bench.told)
     made.send(b"lost, as nobody is connected")
+    await bench.close(made)
+
+
+@pytest.mark.asyncio
+async def test_address_that_is_known_is_asked_first(tmp_path: Path) -> None:
+    """The others may be frozen, and each of them would be waited for."""
+    bench = Bench(tmp_path)
+    primary = await bench.listen("r1", "primary")
+    for replica in ("r0", "r2", "r3", "r4"):
+        await bench.listen(replica, "standby", silent=True)
+    made = bench.link(primary)
+    await bench.until(lambda: ("up", 0) in bench.told)
+    assert len(bench.connections) == 1
     await bench.close(made)
 
 
