@@ -60,6 +60,7 @@ UNLOGGED_BYTES_MAX: Final = 8 << 20  # that were emitted and are not logged yet;
 FLOOD_BYTES_MAX: Final = 32 << 20  # likewise, with impulses; with more, who leads is not read any more
 UNREAD_BYTES_MAX: Final = 4 << 20  # that were delivered and wait for the application; with more, it gets no more rows
 OFFERED_IMPULSES_MAX: Final = 64  # groups of them that are offered to the log and not logged yet
+OPENED_AT_ONCE: Final = 32  # lanes of which the log has something; others are opened with their first output
 HELD: Final = "outside held: `deathless resume-outside` has it lead"
 _CHECKPOINTED_IN: Final = frozenset({State.FOLLOWING, State.LEADING})
 _POSITION_BYTES: Final = 8  # of a note, before chain and shape
@@ -256,7 +257,10 @@ class Coordinator:
             now: monotonic seconds, as in all that follows.
         """
         self.leading.since = reach
-        return [*_sent(self._streams.open_control()), *self._advance(now)]
+        packets = self._streams.open_control()
+        for target in self._unlogged.recent(OPENED_AT_ONCE):  # a first output would wait for its stream otherwise
+            packets += self._streams.open(target)
+        return [*_sent(packets), *self._advance(now)]
 
     def found(self, head: Head, now: float) -> list[Action]:
         """A checkpoint of this service is there: go on from it.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from deathless.foreign.rows import Given
@@ -147,7 +148,7 @@ class Unlogged:
 
     def logged(self, target: str, upto: int) -> None:
         """All up to this position is logged, also what is emitted only later."""
-        self._logged[target] = max(self._logged.get(target, 0), upto)
+        self._logged[target] = max(self._logged.pop(target, 0), upto)  # the one that was told last stands last
         waiting = self._by_target.get(target)
         while waiting and waiting[0].first <= upto:
             gone = waiting[0]
@@ -156,6 +157,10 @@ class Unlogged:
             gone.first = through + 1
             if gone.first > gone.upto:
                 waiting.popleft()
+
+    def recent(self, count: int) -> list[str]:
+        """Give targets of which the log has something, so many at most, the one that was told last before others."""
+        return list(islice(reversed(self._logged), count))
 
     def targets(self) -> list[str]:
         """Give those that have some."""

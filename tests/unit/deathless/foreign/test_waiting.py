@@ -97,3 +97,11 @@ def test_items_of_one_size_are_counted_as_one_by_one() -> None:
         if upto > 3:
             assert together.bytes == singly.bytes == max(0, 145 - upto) * size_of(CALL)
             assert together.targets() == singly.targets() == (["bank"] if upto < 145 else [])
+
+
+def test_targets_come_by_when_they_were_logged_last() -> None:
+    waiting = Unlogged()
+    for target, upto in (("bank", 1), ("till", 1), ("shop", 4), ("bank", 2), ("shop", 3)):
+        waiting.logged(target, upto)
+    assert waiting.recent(2) == ["shop", "bank"]
+    assert waiting.recent(9) == ["shop", "bank", "till"]
