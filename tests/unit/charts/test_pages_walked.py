@@ -22,6 +22,9 @@ PLUGIN = (
 OPERATORS = "tests/process/test_operators_of_shards.py and tests/unit/deathless_operator/cli/test_plugin_operators.py"
 
 REASONS: dict[str, dict[str, str]] = {
+    "errors/DL3120.md": {
+        "What you see": "tests/unit/deathless/execution/handlers/test_unknown_methods.py asks this query",
+    },
     "kubernetes/certificates.md": {
         "As a caller": "tests/cluster/test_certificates.py calls with that Secret",
         "Renewal": "tests/cluster/test_certificates.py deletes these Secrets and waits for new ones",
@@ -42,6 +45,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "kubernetes/image.md": {
         "Image": DOCKER,
+        "Programs in other languages": DOCKER,
     },
     "kubernetes/install.md": {
         "Install": CHARTS,

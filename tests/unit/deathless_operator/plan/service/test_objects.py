@@ -89,7 +89,8 @@ def test_replica_json_has_the_program_and_its_topic() -> None:
     assert found["binding"] == {
         "command": ["/app/counter"], "instance": "bank", "receive_port": 0, "send_port": 0, "environment": {"A": "b"},
         "folder": ".", "compare": "Bytes", "checkpoint_rows": 10_000, "checkpoint_bytes": 64 << 20, "connect_s": 30.0,
-        "load_s": 600.0, "snapshot_s": 600.0, "handler_s": 60.0,
+        "load_s": 600.0, "snapshot_s": 600.0, "handler_s": 60.0, "checkpoints_kept": 2, "version": -1,
+        "next_version": -1,
     }  # fmt: skip
     assert [each["name"] for each in found["drivers"]] == [INPUTS.name]
     assert LIMITS.items() <= found["limits"].items()
