@@ -10,24 +10,19 @@ Guarantees: `name` says which one runs. Does not: measure.
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from lab.go_programs import GoBuildFailed, built
 
 from bench.load import Load, Messages, hello
 from deathless.shell.process.forked import die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "bench" / "wire_load" / "main.go"
-BUILD_S: Final = 300.0
 
 
 class Given(msgspec.Struct):
@@ -37,30 +32,13 @@ class Given(msgspec.Struct):
     messages: list[bytes]
 
 
-@functools.cache
 def compiled() -> Path | None:
-    """The compiled generator, built where it is missing or its source changed; None: no Go, or it can't build it."""
-    digest = hashlib.blake2b(SOURCE.read_bytes(), digest_size=6).hexdigest()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deathless"
-    target = cache / f"wire-load-{digest}"
-    if target.exists():
-        return target
-    go = shutil.which("go")
-    if go is None:
+    """The compiled generator; None: there is no Go, or it can't build it."""
+    try:
+        return built("wire-load", SOURCE)
+    except GoBuildFailed as error:
+        print(error, file=sys.stderr)
         return None
-    cache.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-trimpath -buildvcs=false"}
-    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as scratch:
-        built = Path(scratch, "load")
-        done = subprocess.run(
-            [go, "build", "-ldflags", "-s -w", "-o", str(built), str(SOURCE)],
-            cwd=scratch, env=environment, capture_output=True, text=True, timeout=BUILD_S, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            print(f"bench/wire_load: {done.stderr.strip()[-300:]}", file=sys.stderr)
-            return None
-        built.replace(target)
-    return target
 
 
 def name() -> str:

@@ -128,6 +128,7 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
     "tests/process/test_storage_faults.py": "mounting small and failing file systems needs root and bindfs",
     "tests/process/test_slow_storage.py": "slow syncs are made by a library that a C compiler makes",
     "tests/unit/deathless/topics/test_remote.py": "where curl is missing, what the page says to type is not typed",
+    "tests/unit/lab/test_go_programs.py": "where Go is missing nothing can be compiled",
     "tests/unit/charts/conftest.py": "where Go is missing there is no helm to render with",
 }
 # Test files that may sleep, and why nothing else would do.

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
 import shutil
-import subprocess
 import sys
 import time
 import uuid
@@ -22,6 +20,7 @@ from typing import Any
 import aiohttp
 import pytest
 from lab.cluster.machine import ROOT, run
+from lab.go_programs import built
 from tests.cluster.front_door import DEADLINE_S, PAUSE_S, Callers
 from tests.cluster.installed import CALM, Lab, Ledger
 from tests.cluster.test_plugin_on_the_cluster import told
@@ -40,14 +39,12 @@ NO_GO = "the program of the cluster test is left out: no go compiler on the sear
 
 def build_image(folder: Path) -> Path:
     """Build the example's counter as a static binary into our image; gives a docker archive."""
-    go = shutil.which("go")
-    if go is None:
+    program = built("counter", *sorted((ROOT / "examples" / "foreign" / "go").glob("*.go")))
+    if program is None:
         pytest.skip(NO_GO)
     context = folder / "counter"
-    shutil.copytree(ROOT / "examples" / "foreign" / "go", context)
-    (context / "go.mod").write_text("module counter\n\ngo 1.19\n")
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"}
-    subprocess.run([go, "build", "-o", "counter", "."], cwd=context, env=environment, check=True, timeout=600)
+    context.mkdir()
+    shutil.copy(program, context / "counter")
     (context / "Dockerfile").write_text(
         f"FROM docker.io/library/deathless:0.1.0\nCOPY --chmod=0755 counter {PROGRAM}\n"
     )

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+from lab.go_programs import GoBuildFailed, built
 
 from bench.cluster import POLL_S, Cluster, NotReady, Program
 from bench.setting import Setting
@@ -34,36 +29,19 @@ from deathless.shell.link.application_status import ApplicationStatus, read_stat
 ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCES: Final = (ROOT / "bench" / "foreign_load" / "main.go", ROOT / "examples" / "foreign" / "go" / "ambrosia.go")
 IN_PYTHON: Final = ROOT / "bench" / "services" / "foreign_load.py"
-BUILD_S: Final = 300.0
 WAIT_S: Final = 300.0  # for anything
 START, ADD, READ, ASK, FILL = 1, 2, 3, 4, 5
 BEGUN_S: Final = 60.0
 MANY: Final = 1 << 40  # no checkpoint by itself
 
 
-@functools.cache
 def compiled() -> Path | None:
-    """The program in Go, built where it is missing or its source changed; None: no Go, or it can't build it."""
-    digest = hashlib.blake2b(b"".join(each.read_bytes() for each in SOURCES), digest_size=6).hexdigest()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deathless"
-    target = cache / f"foreign-load-{digest}"
-    go = shutil.which("go")
-    if target.exists() or go is None:
-        return target if target.exists() else None
-    cache.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"CGO_ENABLED": "0", "GO111MODULE": "off", "GOFLAGS": "-trimpath -buildvcs=false"}
-    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as scratch:
-        built = Path(scratch, "load")
-        copies = [shutil.copy(each, scratch) for each in SOURCES]
-        done = subprocess.run(
-            [go, "build", "-o", str(built), *copies],
-            cwd=scratch, env=environment, capture_output=True, text=True, timeout=BUILD_S, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            print(f"bench/foreign_load: {done.stderr.strip()[-300:]}", file=sys.stderr)
-            return None
-        built.replace(target)
-    return target
+    """The program in Go; None: there is no Go, or it can't build it."""
+    try:
+        return built("foreign-load", *SOURCES)
+    except GoBuildFailed as error:
+        print(error, file=sys.stderr)
+        return None
 
 
 def language() -> str:

@@ -34,6 +34,7 @@ from typing import Any, Final
 import msgspec
 from examples.foreign.orders.verdict import Entry, Placed, judge, read_entries
 from examples.killing import end_all, finish, processes_of, wrong_lines
+from lab.go_programs import built
 
 from deathless import Client, DeathlessError
 from deathless.shell.link.application_status import read_statuses
@@ -97,16 +98,14 @@ class Shop:
 
     def _build(self) -> str:
         """Build the program, or have the manifest name the one in Python; gives the language."""
-        go = shutil.which("go")
-        if go is None:
+        sources = HERE.parent / "go" / "ambrosia.go", HERE / "orders.go"
+        program = built("orders", *sources)
+        if program is None:
             manifest = self.folder / "orders.yaml"
             words = f"command: [{sys.executable}, orders.py]\n    environment: {{PYTHONPATH: {_python_path()!r}}}"
             manifest.write_text(manifest.read_text().replace("command: [./orders]", words))
             return "Python"
-        shutil.copy(HERE.parent / "go" / "ambrosia.go", self.folder)
-        environment = {**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off", "GOFLAGS": "-trimpath -buildvcs=false"}
-        command = [go, "build", "-o", "orders", "ambrosia.go", "orders.go"]
-        subprocess.run(command, check=True, env=environment, cwd=self.folder)
+        shutil.copy(program, self.folder / "orders")
         return "Go"
 
     def client(self, service: str) -> Client:

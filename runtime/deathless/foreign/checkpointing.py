@@ -205,11 +205,18 @@ class Checkpointing:
         stay = self._folder.forget(self._stay)
         self._holds = bool(stay) and self._feed.hold(stay[-1] + 1)
 
+    def _is_open(self, head: Head) -> bool:
+        """Whether it is not known yet if a checkpoint is of this service."""
+        return self._feed.admits(head.incarnation, head.position) is None
+
     def _choose(self, positions: list[int], is_first: bool) -> Found:
         passed: list[str] = []
         versions: set[int] = set()  # of those that are damaged
         for position in positions:
             try:
+                # Before all of it is read, and again each time until it is known.
+                if not is_first and self._is_open(self._folder.head(position)):
+                    raise TooEarly
                 found = self._folder.look(position)
             except CheckpointDamaged as error:
                 _LOG.error("a checkpoint is damaged", extra={"why": str(error)})
@@ -223,10 +230,7 @@ class Checkpointing:
             if not versions <= {head.version}:
                 passed.append(f"that at position {position} is of the program's former version")
                 continue
-            admitted = self._feed.admits(head.incarnation, head.position)
-            if admitted is None and not is_first:
-                raise TooEarly
-            if admitted or (is_first and not position):
+            if self._feed.admits(head.incarnation, head.position) or (is_first and not position):
                 return found
             if self._feed.was(head.incarnation):  # its position may come again, with another state
                 self._folder.set_aside(position)

@@ -29,7 +29,6 @@ is bounded. Does not: IO, know clocks but for the `now` of its calls. Imports co
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -42,7 +41,7 @@ from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
 from deathless.foreign.rows import Emitted, Given, What, delivered, encode_items
 from deathless.foreign.skips import Skip, answers
 from deathless.foreign.streams import Stream, Streams
-from deathless.foreign.waiting import ITEM_BYTES, Impulses, Rows, Unlogged, size_of
+from deathless.foreign.waiting import ITEM_BYTES, Impulses, Rows, Unlogged, group_behind
 from deathless.foreign.watching.counts import Counts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.items import HASH_BYTES, OTHERS, shape_of
@@ -138,12 +137,12 @@ class Leading:
         versions: of the program.
     """
 
-    __slots__ = ("asked", "goes_over", "next_version", "outside_held", "since", "told", "version")
+    __slots__ = ("asked", "going_over", "next_version", "outside_held", "since", "told", "version")
 
     def __init__(self, versions: Versions) -> None:
         self.version = versions.now  # of its code, and of the checkpoints that it gives
         self.next_version = versions.next  # -1: it stays
-        self.goes_over = False  # it was told to go over, and its checkpoint is not durable
+        self.going_over = False  # it was told to go over, and its checkpoint is not durable
         self.since: int | None = None  # rows below it are delivered before it leads; None: its replica does not
         self.outside_held = False  # it is not told to lead, since it may then reach the outside
         self.asked = False  # for a row
@@ -152,7 +151,7 @@ class Leading:
     @property
     def may_send(self) -> bool:
         """Whether what it emitted may leave: before it has gone over it may be that the former version goes on."""
-        return not self.goes_over
+        return not self.going_over
 
 
 class Coordinator:
@@ -242,7 +241,7 @@ class Coordinator:
     @property
     def problem(self) -> str:
         """Why outputs are not logged, code first where it has one, or what else is to be known; empty: nothing is."""
-        refused = self.counts.refused.total()
+        refused = self.counts.too_long
         held = self.leading.outside_held and self.leading.since is not None
         told = f"messages refused: {refused}, the last one {self.counts.refusal}" if refused else ""
         return self._streams.problem or (HELD if held else told)
@@ -334,7 +333,7 @@ class Coordinator:
                     self._impulses.add(effect.rpc)
                     self.counts.impulses += 1
                 case on.OutputRefused():
-                    self.counts.refuse(effect.target, effect.item, effect.reason)
+                    self.counts.refuse(effect.target, effect.reason)
                 case on.InitialMade():
                     self._initial = effect.data
                 case on.CheckpointWanted():
@@ -346,7 +345,7 @@ class Coordinator:
                     actions.append(WriteFile(effect.data))
                 case on.CheckpointEnded():
                     self.plan.under_way = False
-                    actions.append(EndFile(goes_over=self.leading.goes_over))
+                    actions.append(EndFile(goes_over=self.leading.going_over))
                 case on.Differs():
                     self.differences.append(effect.difference)
                     self.counts.differed(_told(effect.difference))
@@ -362,8 +361,8 @@ class Coordinator:
     def went_over(self) -> list[Action]:
         """The checkpoint of its next version is durable: it leads, and what it emitted since may leave."""
         leading = self.leading
-        assert leading.goes_over
-        leading.version, leading.next_version, leading.goes_over = leading.next_version, -1, False
+        assert leading.going_over
+        leading.version, leading.next_version, leading.going_over = leading.next_version, -1, False
         return [Tell(on.Commit()), self._take_checkpoint()]
 
     def connected(self) -> list[Action]:
@@ -422,7 +421,7 @@ class Coordinator:
             length=began.length,
             lanes=encode_lanes(began.lanes),
             initial=(self._initial or b"") if began.lsn == 0 else b"",
-            version=self.leading.next_version if self.leading.goes_over else self.leading.version,
+            version=self.leading.next_version if self.leading.going_over else self.leading.version,
         )
 
     def _advance(self, now: float) -> list[Action]:
@@ -493,7 +492,7 @@ class Coordinator:
         leading.told = True
         if leading.next_version < 0:
             return [Tell(on.Lead())]
-        leading.goes_over = True
+        leading.going_over = True
         self.plan.begin()
         return [Tell(on.Upgrade())]
 
@@ -537,7 +536,7 @@ class Coordinator:
             if group:
                 items = pack(group)
             else:
-                group = _group(deque(unsent[at:]))
+                group = unsent[at : group_behind(unsent, at, GROUP_BYTES)]
                 items = encode_items(group, with_destination=target == OTHERS)
             at += len(group)
             each.sent += len(group)
@@ -584,16 +583,6 @@ def _run(unsent: list[Rpc | Oversized], at: int, most: int) -> list[Rpc | Oversi
             break
         end += 1
     return unsent[at:end] if end - at > 1 else []
-
-
-def _group(waiting: deque[Rpc | Oversized]) -> list[Rpc | Oversized]:
-    """Take what goes into one row."""
-    items = [waiting.popleft()]
-    size = size_of(items[0])
-    while waiting and size + size_of(waiting[0]) <= GROUP_BYTES:
-        items.append(waiting.popleft())
-        size += size_of(items[-1])
-    return items
 
 
 def _sent(packets: list[bytes]) -> list[Action]:

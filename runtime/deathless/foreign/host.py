@@ -251,7 +251,7 @@ class Run:
             self._link = ShardLink(
                 self._config, self._config.shard, f"application of {self._config.owner}",
                 up=lambda _: self._do(self.coordinator.connected()), received=self._received,
-                down=lambda _: self.coordinator.lost(), first=standing.client,
+                down=lambda _: self.coordinator.lost(),
             )  # fmt: skip
         return True
 
@@ -500,7 +500,7 @@ class ApplicationProcess:
         return msgspec.structs.replace(
             told,
             differences=counts.differences,
-            refused=dict(counts.refused),
+            too_long=counts.too_long,
             unnamed=counts.unnamed,
             impulses=counts.impulses,
             impulses_lost=counts.impulses_lost,

@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import Final
 
 from deathless.base.errors import TooLarge
+from deathless.execution.author.foreign_methods import METHOD_MAX, METHOD_MIN
 from deathless.execution.author.instance_names import service_of
 from deathless.foreign.rows import (
     CALLERS,
@@ -43,8 +44,7 @@ from deathless.protocols.ambrosia.runs import check, count_of, forks_of, is_run,
 from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map, Service, Struct, field
 
 EARLY_MAX: Final = 1000  # calls that are kept while the application has not begun
-METHOD_MAX: Final = 1 << 31
-RUN_BYTES: Final = 1 << 20  # of runs that leave as one; one that has more leaves alone
+JOINED_BYTES: Final = 1 << 20  # of runs that leave as one; one that has more leaves alone
 SINGLY: Final = 256  # runs that go one by one to a service that took none
 
 
@@ -145,7 +145,7 @@ def send_run(held: Application, ctx: Context, run: bytes) -> int:
 
 
 def _check(method: int) -> None:
-    if not -METHOD_MAX <= method < METHOD_MAX:
+    if not METHOD_MIN <= method <= METHOD_MAX:
         raise CallRefused(f"method {method} is no method id: those have 32 bits")
 
 
@@ -331,7 +331,7 @@ def _next_of(held: Application, leaving: Leaving) -> list[int]:
     for number in leaving.waiting:
         each = held.outgoing[number]
         size += len(each.args)
-        if numbers and (not each.count or size > RUN_BYTES):
+        if numbers and (not each.count or size > JOINED_BYTES):
             break
         numbers.append(number)
         if not each.count:

@@ -28,6 +28,15 @@ def size_of(item: Rpc | Oversized) -> int:
     return ITEM_BYTES + (len(item.body) if isinstance(item, Rpc) else 0)
 
 
+def group_behind(items: Sequence[Rpc | Oversized], at: int, bytes_max: int) -> int:
+    """Give the place behind the items, from one on, that go together: that one, and more up to so many bytes."""
+    size = size_of(items[at])
+    end = at + 1
+    while end < len(items) and (size := size + size_of(items[end])) <= bytes_max:
+        end += 1
+    return end
+
+
 class Rows:
     """Rows of the topic, in their order."""
 
@@ -86,12 +95,8 @@ class Impulses:
 
     def take(self, bytes_max: int, number: int) -> list[Rpc]:
         """Give the first ones, at least one, which are offered now in the row of that id; there is one."""
-        taken: list[Rpc] = []
-        size = 0
-        while self.waiting and (not taken or size + size_of(self.waiting[0]) <= bytes_max):
-            taken.append(self.waiting.popleft())
-            size += size_of(taken[-1])
-        self.bytes -= size
+        taken = [self.waiting.popleft() for _ in range(group_behind(self.waiting, 0, bytes_max))]
+        self.bytes -= sum(map(size_of, taken))
         self._offered.append((number, sum(each.kind not in RETURNS for each in taken)))
         return taken
 

@@ -5,7 +5,8 @@
       '---- not the primary: it names one-'
 
 The replicas of our own service announce themselves in the members/ of their shard's folder; one that does not lead says
-who does. Rounds follow each other after a pause that doubles up to AGAIN_MAX_S, with jitter, for ever.
+who does. The replica that we are beside is asked first: it mostly leads, or knows who does, and the others may be
+frozen. Rounds follow each other after a pause that doubles up to AGAIN_MAX_S, with jitter, for ever.
 
 Guarantees: at most one connection; silence is told from slowness by PING. Does not: read what is sent. Imports shell.
 """
@@ -24,7 +25,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.shards import shard_directory, shard_name
 from deathless.codec.versions import say_hello
 from deathless.codec.wire import Refused, Role, Type, Welcome, decode_struct, packet
-from deathless.shell.client.driver import DIRECTORY, resolve
+from deathless.shell.directory.members import read_members
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.tls import client_context
@@ -60,7 +61,6 @@ class ShardLink:
         up: called when a primary has welcomed us.
         received: called with packets of it.
         down: called when that is over.
-        first: address that is asked before all others, once; empty: none is. Whoever is beside the primary knows it.
     """
 
     def __init__(
@@ -72,7 +72,6 @@ class ShardLink:
         up: Callable[[int], None],
         received: Callable[[int, Packets], None],
         down: Callable[[int], None],
-        first: str = "",
     ) -> None:
         self.shard = shard
         self.problem = "not connected yet"  # empty: connected
@@ -81,7 +80,7 @@ class ShardLink:
         self._up, self._received, self._down = up, received, down
         self._connection: ClientConnection | None = None  # Invariant: one of a primary
         self._chance = random.Random()  # noqa: S311 - of pauses
-        self._hint = first
+        self._hint = ""
         self._rounds = 0
         self._told = ""
         self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"shard {shard}")
@@ -116,10 +115,13 @@ class ShardLink:
         """Ask each replica once; ends by _Lost alone."""
         directory = shard_directory(self._config.service_directory, self.shard, self._config.shards)
         try:
-            addresses = list(resolve([f"{DIRECTORY}{directory}"]))
+            members = read_members(directory)
         except (DeathlessError, OSError) as error:
             raise _Lost(str(error)) from None
+        addresses = [each.client for each in members.values() if each.client]
         self._chance.shuffle(addresses)
+        if self.shard == self._config.shard and self._config.replica in members:
+            self._hint = self._hint or members[self._config.replica].client
         lost = _Lost(f"no replica is announced in {directory}")
         asked: list[str] = []
         answered = False

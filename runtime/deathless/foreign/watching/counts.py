@@ -14,12 +14,11 @@ from typing import Final
 
 from deathless.codec.peer_messages import is_service_name
 from deathless.execution.author.instance_names import service_of
+from deathless.protocols.ambrosia.items import OTHERS
 from deathless.protocols.ambrosia.messages import RETURNS, SELF, Oversized, Rpc
 
 STOPPED: Final = "stopped"
 """The reason of an end that is no failure: its replica stops, or leads no more."""
-TOO_LONG: Final = "too_long"
-TOO_MANY_TARGETS: Final = "too_many_targets"
 
 
 class Counts:
@@ -29,7 +28,7 @@ class Counts:
         self.ends: Counter[str] = Counter()  # processes that ended, by the code of their error or STOPPED
         self.differences = 0  # outputs that were not what was logged
         self.difference = ""  # the last of these; empty: there was none
-        self.refused: Counter[str] = Counter()  # outputs that went nowhere: TOO_LONG or TOO_MANY_TARGETS
+        self.too_long = 0  # outputs that went nowhere, since they are longer than a message may be
         self.refusal = ""  # the last of these, and why; empty: there was none
         self.unnamed = 0  # calls to names that no service can have
         self.impulses = 0  # that it emitted
@@ -48,20 +47,15 @@ class Counts:
         self.ends[reason] += 1
         self.impulses_lost += impulses_lost
 
-    def emitted(self, target: str, item: Rpc | Oversized, count: int = 1) -> None:
-        """It emitted this for a target, so many of the kind, and nobody has had it before."""
+    def emitted(self, lane: str, item: Rpc | Oversized, count: int = 1) -> None:
+        """It emitted this in a lane, so many of the kind, and nobody has had it before."""
+        target = item.destination if lane == OTHERS else lane
         if target != SELF and item.kind not in RETURNS and not is_service_name(service_of(target.partition("/")[0])):
             self.unnamed += count
 
-    def refuse(self, target: str, item: Rpc | Oversized, reason: str) -> None:
-        """It emitted what goes nowhere.
-
-        Args:
-            target: that it was for.
-            item: what it was.
-            reason: a sentence.
-        """
-        self.refused[TOO_LONG if isinstance(item, Oversized) else TOO_MANY_TARGETS] += 1
+    def refuse(self, target: str, reason: str) -> None:
+        """It emitted for a target what goes nowhere; a sentence says why."""
+        self.too_long += 1
         self.refusal = f"to {target or 'itself'}: {reason}"
 
     def differed(self, text: str) -> None:

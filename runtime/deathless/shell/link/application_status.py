@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.foreign.binding import FOLDER
 from deathless.shell.link.side_status import read_record, write_record
 
 STATUS_BYTES_MAX: Final = 1 << 16
@@ -33,7 +34,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     behind_rows: int = 0  # of the topic, that it was not given yet; 0 while it has not loaded
     behind_bytes: int = 0  # likewise, as the topic's files hold them
     differences: int = 0  # outputs that were not what they had been
-    refused: dict[str, int] = {}  # outputs that went nowhere, by why: too_long, too_many_targets
+    too_long: int = 0  # outputs that went nowhere, since they are longer than a message may be
     unnamed: int = 0  # calls to names that no service can have
     impulses: int = 0  # that it emitted
     impulses_lost: int = 0  # of these, that were not known to be logged when their process ended
@@ -73,11 +74,11 @@ def forget_status(directory: str, replica: str) -> None:
 
 
 def _path(directory: str, replica: str) -> Path:
-    return Path(directory) / "application" / f"{_PREFIX}{replica}.json"
+    return Path(directory) / FOLDER / f"{_PREFIX}{replica}.json"
 
 
 def read_statuses(directory: str) -> list[ApplicationStatus]:
     """Read what was said last beside each replica, by name. Raises: OSError."""
-    folder = Path(directory) / "application"
+    folder = Path(directory) / FOLDER
     found = [read_record(path, ApplicationStatus, STATUS_BYTES_MAX) for path in sorted(folder.glob(f"{_PREFIX}*.json"))]
     return [each for each in found if each is not None]

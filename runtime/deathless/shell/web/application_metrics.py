@@ -44,6 +44,10 @@ COUNTERS: Final[Numbers] = {
         "Messages that the program sent otherwise when it was run again.",
         lambda each: each.differences,
     ),
+    "too_long": (
+        "Messages of the program that went nowhere, since they are longer than a message may be.",
+        lambda each: each.too_long,
+    ),
     "unnamed": ("Calls of the program to names that no service can have.", lambda each: each.unnamed),
     "impulses": ("Impulses of the program.", lambda each: each.impulses),
     "impulses_lost": (
@@ -58,7 +62,6 @@ COUNTERS: Final[Numbers] = {
 }
 BY_REASON: Final[Mapping[str, tuple[str, Callable[[ApplicationStatus], Mapping[str, int]]]]] = {
     "ends": ("Processes of the program that ended, by the code of the error, or stopped.", lambda each: each.ends),
-    "refused": ("Messages of the program that went nowhere, by why.", lambda each: each.refused),
 }
 """Counters with the label `reason`."""
 

@@ -1,7 +1,16 @@
 """What waits is counted to the byte."""
 
 from deathless.foreign.rows import CALLERS, Given, What
-from deathless.foreign.waiting import ITEM_BYTES, ROWS_BYTES_MAX, ROWS_MAX, Impulses, Rows, Unlogged, size_of
+from deathless.foreign.waiting import (
+    ITEM_BYTES,
+    ROWS_BYTES_MAX,
+    ROWS_MAX,
+    Impulses,
+    Rows,
+    Unlogged,
+    group_behind,
+    size_of,
+)
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call, make_return
 
 CALL = make_call(SELF, 1, Kind.FORK, b"abc")
@@ -105,3 +114,11 @@ def test_targets_come_by_when_they_were_logged_last() -> None:
         waiting.logged(target, upto)
     assert waiting.recent(2) == ["shop", "bank"]
     assert waiting.recent(9) == ["shop", "bank", "till"]
+
+
+def test_group_has_one_item_at_least_and_no_more_than_has_room() -> None:
+    large = make_call(SELF, 1, Kind.FORK, bytes(1000))
+    items = [CALL, CALL, large, CALL]
+    room = 2 * size_of(CALL)
+    ends = [group_behind(items, at, room) for at in range(len(items))]
+    assert ends == [2, 2, 3, 4]

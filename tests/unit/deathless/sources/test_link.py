@@ -76,14 +76,14 @@ class Bench:
         for _ in range(3):
             await asyncio.sleep(0)
 
-    def link(self, first: str = "") -> ShardLink:
+    def link(self) -> ShardLink:
         def note(told: object) -> None:
             self.told.append(told)
             self.changed.set()
 
         return ShardLink(
             self.config, 0, "r0/rows", up=lambda shard: note(("up", shard)),
-            received=lambda _, packets: note(packets), down=lambda shard: note(("down", shard)), first=first,
+            received=lambda _, packets: note(packets), down=lambda shard: note(("down", shard)),
         )  # fmt: skip
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -114,15 +114,17 @@ async def test_the_primary_is_found_through_one_that_is_none_and_packets_go_both
 
 
 @pytest.mark.asyncio
-async def test_address_that_is_known_is_asked_first(tmp_path: Path) -> None:
-    """The others may be frozen, and each of them would be waited for."""
+@pytest.mark.parametrize("role", ["primary", "standby"])
+async def test_replica_beside_us_is_asked_first(role: str, tmp_path: Path) -> None:
+    """The others may be frozen, and each of them would be waited for; if it does not lead, it knows who does."""
     bench = Bench(tmp_path)
-    primary = await bench.listen("r1", "primary")
-    for replica in ("r0", "r2", "r3", "r4"):
+    for replica in ("r2", "r3", "r4", "r5"):
         await bench.listen(replica, "standby", silent=True)
-    made = bench.link(primary)
+    leads = "" if role == "primary" else await bench.listen("r1", "primary")
+    await bench.listen("r0", role, leads)
+    made = bench.link()
     await bench.until(lambda: ("up", 0) in bench.told)
-    assert len(bench.connections) == 1
+    assert len(bench.connections) == (1 if role == "primary" else 2)
     await bench.close(made)
 
 

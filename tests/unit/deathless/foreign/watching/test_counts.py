@@ -2,7 +2,8 @@
 
 from deathless.foreign.rows import CALLERS
 from deathless.foreign.watching.counts import STOPPED, Counts
-from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call, make_return
+from deathless.protocols.ambrosia.items import OTHERS
+from deathless.protocols.ambrosia.messages import SELF, Kind, make_call, make_return
 
 
 def test_ends_are_counted_by_their_reason() -> None:
@@ -27,10 +28,17 @@ def test_call_to_what_can_not_be_a_service_is_counted() -> None:
     assert counts.unnamed == 8
 
 
-def test_refused_messages_are_told_apart() -> None:
+def test_what_shares_a_lane_is_told_apart_by_where_it_goes() -> None:
+    """The lane itself has no name that a service could have."""
     counts = Counts()
-    long = Oversized(destination="bank", kind=Kind.FORK, method=1, name="", sequence=0, size=9)
-    counts.refuse("bank", long, "it is too long")
-    counts.refuse("", make_call(SELF, 1, Kind.FORK, b""), "there are too many")
-    assert dict(counts.refused) == {"too_long": 1, "too_many_targets": 1}
-    assert counts.refusal == "to itself: there are too many"
+    counts.emitted(OTHERS, make_call("bank", 1, Kind.FORK, b""))
+    assert counts.unnamed == 0
+    counts.emitted(OTHERS, make_call("no service", 1, Kind.FORK, b""))
+    assert counts.unnamed == 1
+
+
+def test_last_message_that_was_too_long_is_named() -> None:
+    counts = Counts()
+    counts.refuse("bank", "it has 9 bytes")
+    counts.refuse("", "it has 10 bytes")
+    assert (counts.too_long, counts.refusal) == (2, "to itself: it has 10 bytes")

@@ -20,7 +20,7 @@ from deathless.shell.web.application_metrics import (
 
 STATUS = ApplicationStatus(
     replica="r0", state="leading", position=40, waiting_bytes=70, behind_rows=4, behind_bytes=300, differences=2,
-    refused={"too_long": 3}, unnamed=1, impulses=9, impulses_lost=5, starts=6, ends={"DL3101": 4, "stopped": 1},
+    too_long=3, unnamed=1, impulses=9, impulses_lost=5, starts=6, ends={"DL3101": 4, "stopped": 1},
     keeps_failing=True, skipped=1, checkpoint_position=30, checkpoint_bytes=99, checkpoint_at_us=2_000_000,
     checkpoint_s=0.5, checkpoints=8, checkpoint_failures=7, at_us=5_500_000,
 )  # fmt: skip
@@ -44,7 +44,7 @@ def test_numbers_of_a_program_are_shown() -> None:
     assert f'deathless_program_state{{{ours},state="leading"}} 1.0' in lines
     assert f'deathless_program_ends_total{{reason="DL3101",{ours}}} 4.0' in lines
     assert f'deathless_program_ends_total{{reason="stopped",{ours}}} 1.0' in lines
-    assert f'deathless_program_refused_total{{reason="too_long",{ours}}} 3.0' in lines
+    assert f"deathless_program_too_long_total{{{ours}}} 3.0" in lines
 
 
 def test_program_that_loads_does_not_serve() -> None:
