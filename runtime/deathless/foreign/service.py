@@ -45,6 +45,7 @@ from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map,
 
 EARLY_MAX: Final = 1000  # calls that are kept while the application has not begun
 JOINED_BYTES: Final = 1 << 20  # of runs that leave as one; one that has more leaves alone
+WAITING_MAX: Final = 256  # runs and calls that wait behind runs that are not answered; with more, they go as well
 SINGLY: Final = 256  # runs that go one by one to a service that took none
 
 
@@ -69,9 +70,28 @@ class Leaving(Struct):
     """What goes to another service, in order: there is one of these from the first run on."""
 
     waiting: list[int] = field(default_factory=list)  # numbers of those in `outgoing` that are next, in order
-    busy: bool = False  # `leave` goes on with it
-    turn: int = 0  # number of the `leave` that does, negative once it has begun
+    size: int = 0  # bytes of these
+    flying: int = 0  # calls with runs that are on their way there, and not answered
+    turn: int = 0  # number of the last `leave`, negative once it has begun
     singly: int = 0  # so many runs go one by one
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether what comes now has to wait behind something."""
+        return self.turn > 0 or self.flying > 0
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a `leave` is to see to what waits.
+
+        Behind runs that are not answered it waits, to leave as one; but not for ever: more of it goes into the outbox
+        then, which is bounded, as for a service that is away. Once one of them was not taken, all of them are waited
+        for, since what they hold goes one by one then, and first.
+        """
+        if self.turn > 0 or not self.waiting:
+            return False
+        much = self.size >= JOINED_BYTES or len(self.waiting) >= WAITING_MAX
+        return not self.flying or (much and not self.singly)
 
 
 class Shown(Struct):
@@ -265,7 +285,7 @@ def _relay(held: Application, ctx: Context, target: str, item: Rpc) -> None:
     held.sent += 1
     sequence = item.sequence if item.kind is Kind.ASYNC else -1
     held.outgoing[held.sent] = Outgoing(target, item.method, item.arguments, sequence)
-    if (leaving := held.leaving.get(target)) is not None and leaving.busy:
+    if (leaving := held.leaving.get(target)) is not None and leaving.is_busy:
         _wait_to_leave(held, ctx, target, held.sent)
     else:
         ctx.fork(application.name, "", "relay", {"number": held.sent})
@@ -275,18 +295,16 @@ def _wait_to_leave(held: Application, ctx: Context, target: str, number: int) ->
     """Have this leave behind what goes there already."""
     leaving = held.leaving.get(target) or Leaving()
     leaving.waiting.append(number)
-    held.leaving[target] = leaving
-    if not leaving.busy:
-        _go_on(held, ctx, target)
+    leaving.size += len(held.outgoing[number].args)
+    _go_on(held, ctx, target, leaving)
 
 
-def _go_on(held: Application, ctx: Context, target: str) -> None:
-    """Have `leave` see to what waits there, behind all that our own turns have sent so far."""
-    leaving = held.leaving[target]
-    leaving.busy = True
-    leaving.turn = abs(leaving.turn) + 1
+def _go_on(held: Application, ctx: Context, target: str, leaving: Leaving) -> None:
+    """Have `leave` see to what waits there, if it may, behind all that our own turns have sent so far."""
+    if leaving.may_go_on:
+        leaving.turn = abs(leaving.turn) + 1
+        ctx.fork(application.name, "", "leave", {"target": target, "turn": leaving.turn})
     held.leaving[target] = leaving
-    ctx.fork(application.name, "", "leave", {"target": target, "turn": leaving.turn})
 
 
 @application.handler(shared=True)
@@ -296,32 +314,32 @@ async def leave(held: Application, ctx: Context, target: str, turn: int) -> None
     if leaving is None or turn <= 0 or leaving.turn != turn:
         return
     leaving.turn = -turn
+    if leaving.flying and leaving.singly:  # one was not taken meanwhile: the last one that is answered goes on
+        held.leaving[target] = leaving
+        return
     numbers = _next_of(held, leaving)
-    del leaving.waiting[: len(numbers)]
-    held.leaving[target] = leaving
     outgoing = [held.outgoing[number] for number in numbers]
+    del leaving.waiting[: len(numbers)]
+    leaving.size -= sum(len(each.args) for each in outgoing)
     if outgoing and not outgoing[0].count:  # one call, which waits for its answer beside what comes behind it
         ctx.fork(application.name, "", "relay", {"number": numbers[0]})
     elif outgoing:
         for number in numbers:
             held.outgoing.pop(number)
         run = join(each.args for each in outgoing)
-        taken = False
-        if not leaving.singly:
+        if leaving.singly:
+            leaving.singly -= 1
+            _send_singly(held, ctx, target, run)
+        else:
+            leaving.flying += 1
+            _go_on(held, ctx, target, leaving)
             taken = await _sent_whole(ctx, target, run)
             leaving = held.leaving[target]
+            leaving.flying -= 1
             leaving.singly = 0 if taken else SINGLY
-        else:
-            leaving.singly -= 1
-        held.leaving[target] = leaving
-        if not taken:
-            _send_singly(held, ctx, target, run)
-    leaving = held.leaving[target]
-    if leaving.waiting:
-        _go_on(held, ctx, target)
-    else:
-        leaving.busy = False
-        held.leaving[target] = leaving
+            if not taken:
+                _send_singly(held, ctx, target, run)
+    _go_on(held, ctx, target, leaving)
 
 
 def _next_of(held: Application, leaving: Leaving) -> list[int]:

@@ -274,6 +274,47 @@ def test_run_goes_one_by_one_to_a_service_that_takes_none(monkeypatch: pytest.Mo
         assert env.service(application)[""].show().unsent == 15
 
 
+older = Service("older", state=Taken, single=True)
+older.handler(name="send")(taken_singly)
+
+
+@pytest.mark.parametrize("away", [taker, older], ids=["takes-runs", "takes-none"])
+def test_what_waits_for_a_service_that_is_away_is_kept_by_the_outbox(
+    away: "Service[Taken]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is bounded, and holds callers back; the state is in memory and in each checkpoint. All comes in order."""
+    monkeypatch.setattr("deathless.foreign.service.WAITING_MAX", 8)
+    sent = [b"%d" % number for number in range(200)]
+    with Environment(application, away) as env:
+        begin(env)
+        env.stop(away)
+        for at in range(0, len(sent), 2):
+            pair = [make_call(away.name, 1, Kind.FORK, each) for each in sent[at : at + 2]]
+            feed(env, run_of(away.name, at + 2, *pair))
+        state = env.service(application)[""].state
+        assert len(state.outgoing) == len(state.leaving[away.name].waiting) <= 8
+        env.start(away)
+        env.advance(seconds=1)
+        assert env.service(away)[""].state.got == sent
+        assert env.service(application)[""].state.outgoing == {}
+
+
+def test_call_behind_many_runs_to_a_service_that_is_away_leaves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deathless.foreign.service.WAITING_MAX", 2)
+    with Environment(application, taker) as env:
+        begin(env)
+        env.stop(taker)
+        for at in range(1, 30):
+            asked = make_call("taker", 9, Kind.ASYNC, b"call %d" % at, name="", sequence=at)
+            feed(env, run_of("taker", 6 * at, *sent_to("taker")), lane("taker", 6 * at + 1, asked))
+        assert len(env.service(application)[""].state.outgoing) <= 2
+        env.start(taker)
+        env.advance(seconds=1)
+        each = [b"1", b"2", b"3", b"4", b"5"]
+        assert env.service(taker)[""].state.got == [it for at in range(1, 30) for it in (*each, b"call %d" % at)]
+        assert len(items(env)) == 29
+
+
 def test_leaving_by_another_ones_order_changes_nothing() -> None:
     """Every number that somebody may think of."""
     with Environment(application, taker) as env:
