@@ -9,6 +9,7 @@ anything. Imports codec, protocols and this package.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import Final
 
@@ -19,6 +20,12 @@ from deathless.protocols.ambrosia.messages import RETURNS, SELF, Oversized, Rpc
 
 STOPPED: Final = "stopped"
 """The reason of an end that is no failure: its replica stops, or leads no more."""
+
+
+@functools.lru_cache(1024)
+def _names_service(target: str) -> bool:
+    """Whether a service can have this name; asked for each message, and of few names."""
+    return is_service_name(service_of(target.partition("/")[0]))
 
 
 class Counts:
@@ -50,7 +57,7 @@ class Counts:
     def emitted(self, lane: str, item: Rpc | Oversized, count: int = 1) -> None:
         """It emitted this in a lane, so many of the kind, and nobody has had it before."""
         target = item.destination if lane == OTHERS else lane
-        if target != SELF and item.kind not in RETURNS and not is_service_name(service_of(target.partition("/")[0])):
+        if target != SELF and item.kind not in RETURNS and not _names_service(target):
             self.unnamed += count
 
     def refuse(self, target: str, reason: str) -> None:

@@ -280,7 +280,7 @@ older.handler(name="send")(taken_singly)
 
 @pytest.mark.parametrize("away", [taker, older], ids=["takes-runs", "takes-none"])
 def test_what_waits_for_a_service_that_is_away_is_kept_by_the_outbox(
-    away: "Service[Taken]", monkeypatch: pytest.MonkeyPatch
+    away: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is bounded, and holds callers back; the state is in memory and in each checkpoint. All comes in order."""
     monkeypatch.setattr("deathless.foreign.service.WAITING_MAX", 8)
