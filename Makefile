@@ -121,7 +121,7 @@ quick: install ## The short ones of the tests that run in one process: under two
 	@$(SINGLE) --quick
 
 single: install ## All tests that run in one process
-	@$(SINGLE)
+	@$(SINGLE) --durations=40 --durations-min=5
 
 # Each has its own environment, .venv-3.<minor>; the one of .venv is tested by `make test`.
 pythons: ## Run the tests of one process on each Python from 3.11 to 3.14 that this machine has (10 minutes each)

@@ -84,7 +84,7 @@ def test_launchers_are_written_and_named(tmp_path: Path, capsys: pytest.CaptureF
     folder = tmp_path / "bin"
     assert main(["ambrosia", "install", str(folder)]) == 0
     told = capsys.readouterr().out.split()
-    assert told == [str(folder / "Ambrosia"), str(folder / "ImmortalCoordinator")]
+    assert told == [str(folder / name) for name in ("Ambrosia", "ImmortalCoordinator", "UnsafeDeregisterInstance")]
     assert main(["ambrosia", "install", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"launchers": told}
     assert all(Path(path).stat().st_mode & 0o111 for path in told)
