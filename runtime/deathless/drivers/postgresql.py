@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from deathless.base.driver_kinds.sql_states import says_no_to_row, says_no_to_statement
 from deathless.base.errors import InvalidConfig
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import (
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
     Row: TypeAlias = dict[str, Any]  # a result's row, by column
 
-REFUSING_CLASSES: Final = frozenset({"0A", "21", "22", "23", "42", "44", "P0"})
-"""SQLSTATE classes that say no for good: feature, cardinality, data, constraint, syntax or right, view, RAISE."""
 CONNECTION: Final = {
     # A server that is gone without a word is noticed, unless the DSN says otherwise.
     "connect_timeout": 10,
@@ -382,7 +381,7 @@ def refuses(error: Exception) -> bool:
         return isinstance(error, LookupError | TypeError | ValueError | OverflowError | msgspec.MsgspecError)
     if error.sqlstate is None:  # psycopg's own: the value can't be sent or read, or a parameter is missing
         return isinstance(error, psycopg.DataError | psycopg.ProgrammingError | psycopg.NotSupportedError)
-    return error.sqlstate[:2] in REFUSING_CLASSES
+    return says_no_to_row(error.sqlstate) or says_no_to_statement(error.sqlstate)
 
 
 def _text(error: BaseException) -> str:

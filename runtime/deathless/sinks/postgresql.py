@@ -36,9 +36,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from deathless.base.config import SinkConfig
+from deathless.base.driver_kinds.sql_states import says_no_to_row, says_no_to_statement
 from deathless.base.errors import (
     Deposed,
     InvalidConfig,
+    SinkEngineUnfit,
     SinkRowNotKept,
     SinkRowRefused,
     SinkTableUnfit,
@@ -55,10 +57,6 @@ if TYPE_CHECKING:
 
     Row: TypeAlias = dict[str, Any]  # a result's row, by column
 
-ROW_CLASSES: Final = frozenset({"21", "22", "23", "44", "P0"})
-"""SQLSTATE classes that say no to a row: cardinality, data, constraint, view, RAISE of a trigger."""
-TABLE_CLASSES: Final = frozenset({"0A", "42"})
-"""Classes that say no to the table or to us: feature, missing table or column, no right."""
 CONNECTION: Final = {
     # A server that is gone without a word is noticed, unless the DSN says otherwise.
     "connect_timeout": 10,
@@ -68,6 +66,7 @@ CONNECTION: Final = {
     "tcp_user_timeout": 30_000,
 }
 LOCK_TIMEOUT: Final = "15s"
+_OTHER_KINDS: Final = {"f": "is a foreign table: its server may have committed rows where the tip was rolled back"}
 TEXT_MAX: Final = 500  # characters of a server's message that are told on
 _SECRET: Final = ("password", "sslpassword")
 
@@ -314,7 +313,7 @@ class PostgresqlStore:
             raise
         except psycopg.Error as error:
             await self.close()
-            if (error.sqlstate or "")[:2] in TABLE_CLASSES:
+            if says_no_to_statement(error.sqlstate or ""):
                 raise SinkTableUnfit(f"table {self._config.table}: {_text(error)}") from error
             raise SinkUnavailable(_text(error)) from error
         except BaseException:  # Deposed; or cancelled
@@ -405,7 +404,20 @@ class PostgresqlStore:
                 )
             await self._make(connection, chosen)
             types = await self._types(connection) or {}
+        await self._check_kept(connection)
         return match(chosen, types, table)
+
+    async def _check_kept(self, connection: AsyncConnection[Row]) -> None:
+        """Look whether the table, with its partitions, keeps rows as the tip is kept. Raises: SinkEngineUnfit."""
+        name = {"table": quoted(self._config.table)}
+        for row in await (await connection.execute(self._sql.kinds, name)).fetchall():
+            why = _OTHER_KINDS.get(row["kind"], "")
+            if row["persistence"] == "u":
+                why = f"is UNLOGGED: a server that crashes empties it; `ALTER TABLE {row['name']} SET LOGGED`"
+            if why:
+                raise SinkEngineUnfit(
+                    f"table {self._config.table}: {row['name']} {why}", remedy="write to another table"
+                )
 
     async def _make(self, connection: AsyncConnection[Row], chosen: Sequence[Chosen]) -> None:
         """Make the table; the sinks of several shards may do so at a time."""
@@ -430,15 +442,20 @@ class PostgresqlStore:
         names = ", ".join(quoted_column(each.target) for each in self._columns)
         statement = f"COPY {quoted(self._config.table)} ({names}) FROM STDIN"
         try:
-            async with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-                for batch in block.batches:
-                    values = [_values(batch.column(each.source), as_json=each.as_json) for each in self._columns]
-                    for row in zip(*values, strict=True):
-                        await copy.write_row(row)
+            async with connection.cursor() as cursor:
+                async with cursor.copy(statement.encode()) as copy:
+                    for batch in block.batches:
+                        values = [_values(batch.column(each.source), as_json=each.as_json) for each in self._columns]
+                        for row in zip(*values, strict=True):
+                            await copy.write_row(row)
+                stored = cursor.rowcount
         except psycopg.Error as error:
             if connection.closed or not refuses_row(error):
                 raise
             raise BlockRefused(_text(error)) from error
+        rows = sum(batch.num_rows for batch in block.batches)
+        if stored != rows:  # what a trigger passes over has no error
+            raise BlockRefused(f"the table took {stored} of {rows} rows: a trigger of it passes rows over")
 
 
 def refuses_row(error: Exception) -> bool:
@@ -449,7 +466,7 @@ def refuses_row(error: Exception) -> bool:
         return False
     if error.sqlstate is None:  # psycopg's own: a value that can't be sent
         return isinstance(error, psycopg.DataError | psycopg.NotSupportedError)
-    return error.sqlstate[:2] in ROW_CLASSES
+    return says_no_to_row(error.sqlstate)
 
 
 def session_name(key: Key) -> str:
@@ -552,6 +569,13 @@ class _Statements:
             " ORDER BY service, service_id"
         )
         self.table = sql("SELECT to_regclass(%(table)s)::oid AS oid")
+        self.kinds = sql(
+            "WITH RECURSIVE whole AS (SELECT to_regclass(%(table)s)::oid AS oid UNION ALL"
+            " SELECT inhrelid FROM pg_inherits JOIN whole ON inhparent = whole.oid"
+            " JOIN pg_class AS above ON above.oid = whole.oid AND above.relkind = 'p')"
+            " SELECT pg_class.oid::regclass::text AS name, relkind::text AS kind, relpersistence::text AS persistence"
+            " FROM pg_class JOIN whole USING (oid) ORDER BY name"
+        )
         self.columns = sql(
             "SELECT attname AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
             " WHERE attrelid = %(oid)s AND attnum > 0 AND NOT attisdropped"

@@ -37,6 +37,8 @@ from deathless.drivers.postgresql import refuses, sink, statement_problem
         (message(2, "orphan"), "23503"),
         (message(2, "fail", state="P0001"), "it says no"),
         (message(2, "fail", state="44000"), "it says no"),
+        (message(2, "fail", state="45000"), "it says no"),
+        (message(2, "fail", state="54000"), "it says no"),
         (message(2, "many"), "21000"),
         (message(2, "broken"), "42601"),
         (message(2, "nowhere"), "42P01"),

@@ -21,6 +21,7 @@ from deathless.base.errors import (
     DeathlessError,
     Deposed,
     InvalidConfig,
+    SinkEngineUnfit,
     SinkRowNotKept,
     SinkRowRefused,
     SinkTableUnfit,
@@ -277,6 +278,79 @@ def test_value_that_a_column_does_not_take_is_refused(tables: Tables) -> None:
         await one.write(block_of(1, 2), 0)
         with pytest.raises(BlockRefused, match="23505"):
             await one.write(block_of(1, 2), 2)
+        await one.close()
+
+    acting(work)
+
+
+REFUSES_THREE = """
+CREATE FUNCTION at_three() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN IF NEW.number = 3 THEN {does}; END IF; RETURN NEW; END $$;
+CREATE TRIGGER at_three BEFORE INSERT ON facts FOR EACH ROW EXECUTE FUNCTION at_three();
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ("CREATE INDEX ON facts (text)", "54000"),  # a text that no index takes
+        (REFUSES_THREE.format(does="RAISE EXCEPTION 'no' USING ERRCODE = '45000'"), "45000"),
+        (REFUSES_THREE.format(does="CASE NEW.number WHEN 1 THEN NULL; END CASE"), "20000"),
+        (REFUSES_THREE.format(does="RETURN NULL"), "took 3 of 4 rows"),
+    ],
+    ids=["index", "code of a user's own", "case", "passed over"],
+)
+def test_row_that_the_table_never_takes_is_refused_alone_and_no_row_is_missed(
+    tables: Tables, made: str, says: str
+) -> None:
+    long = os.urandom(20_000).hex()
+    tables.run(made)
+
+    async def work() -> None:
+        one = tables.store()
+        await one.open(CLAIM, SCHEMA)
+        with pytest.raises(BlockRefused, match=says):
+            await one.write(block_of(1, 5, lambda at: long if at == 3 else "fine"), 0)
+        await one.write(block_of(1, 3), 0)  # the connection is as good as before
+        with pytest.raises(BlockRefused, match=says.replace("3 of 4", "0 of 1")):
+            await one.write(block_of(3, 4, lambda _at: long), 3)
+        assert tables.position() == 3
+        await one.close()
+
+    acting(work)
+    assert tables.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ("ALTER TABLE facts SET UNLOGGED", "facts is UNLOGGED.*SET LOGGED"),
+        (
+            (
+                "DROP TABLE facts; CREATE TABLE facts (number bigint, text text) PARTITION BY LIST (text);"
+                "CREATE UNLOGGED TABLE fine PARTITION OF facts FOR VALUES IN ('fine');"
+                "CREATE TABLE others PARTITION OF facts DEFAULT"
+            ),
+            "fine is UNLOGGED",
+        ),
+        (
+            (
+                "DROP TABLE facts; CREATE EXTENSION IF NOT EXISTS file_fdw; CREATE SERVER IF NOT EXISTS far FOREIGN DATA"
+                " WRAPPER file_fdw; CREATE FOREIGN TABLE facts (number bigint, text text) SERVER far"
+                " OPTIONS (filename '/dev/null')"
+            ),
+            "foreign table",
+        ),
+    ],
+    ids=["unlogged", "unlogged partition", "foreign"],
+)
+def test_table_that_may_lose_what_the_tip_counts_is_refused_by_name(tables: Tables, made: str, says: str) -> None:
+    tables.run(made)
+
+    async def work() -> None:
+        one = tables.store()
+        with pytest.raises(SinkEngineUnfit, match=says):
+            await one.open(CLAIM, SCHEMA)
         await one.close()
 
     acting(work)
