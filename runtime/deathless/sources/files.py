@@ -146,7 +146,7 @@ class FilesReader:
         """See Reader: nobody is told."""
 
     async def adopt(self, partition: Partition, last_id: int, at: str) -> Point:
-        """See Reader: `at` is a file's name, or NAME:LINE, whose lines count from 1."""
+        """See Reader: `at` is a file's name, or NAME:LINE, whose lines count from 1; a name may have colons itself."""
         found: list[Point] = []
         await self._run(partition, lambda: found.append(self._adopt(last_id, at)))
         return found[0]
@@ -322,8 +322,8 @@ class FilesReader:
     # ---- an operator's decision --------------------------------------------------------------------------------
 
     def _adopt(self, last_id: int, at: str) -> Point:
-        name, _, line = at.partition(":")
         names = self._names()
+        name, _, line = (at, "", "") if at in names else at.rpartition(":") if ":" in at else (at, "", "")
         if name not in names:
             raise InvalidArgument(f"source {self._source}: there is no file {name!r} in {self._folder}")
         if line and not (line.isdecimal() and int(line) >= 1):

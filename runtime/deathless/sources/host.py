@@ -178,6 +178,8 @@ class Work:
 
     async def turn(self) -> float:
         """Do what is due; gives for how long there is nothing to do, seconds, unless `changed` is set."""
+        for link in self._links:
+            link.check()
         await self._look()
         busy = False
         for number, stream in list(self.streams.items()):
@@ -257,13 +259,13 @@ class Work:
             if not room:
                 return False
             batch = await self._reader.read(machine.partition, room, READ_BYTES_MAX)
+            before = machine.rows
+            machine.take(batch, time.monotonic())
         except Exception as error:  # noqa: BLE001 - a bug of a reader stops its stream, and is told by name
-            stream.is_open = False
+            stream.is_open = False  # what was not offered of the batch is read again
             self._met(stream.trouble, error, machine.partition.name)
             return False
         stream.trouble.over(time.monotonic())
-        before = machine.rows
-        machine.take(batch, time.monotonic())
         self.rows += machine.rows - before
         return bool(batch.records)
 

@@ -25,6 +25,7 @@ from deathless.codec.messages import HEADER_BYTES
 from deathless.codec.nesting import is_json_too_deep
 from deathless.codec.streams.records import NOTE_BYTES_MAX
 from deathless.codec.streams.rows import encode_row, method_of
+from deathless.codec.untrusted import UNREADABLE
 from deathless.sources.port import Record
 
 FINGERPRINT_BYTES: Final = 8
@@ -32,6 +33,8 @@ ROOM_BYTES: Final = NOTE_BYTES_MAX + 64
 """What a row's message has beside its row, key and method, at most."""
 KEPT_BYTES: Final = 1000
 """Of a row that is too long so much is kept, to tell which it is."""
+WHY_BYTES_MAX: Final = 500
+"""Of why a row is refused so much is told."""
 OF_RECORD: Final = "key"
 OF_VALUE: Final = "value."
 
@@ -78,11 +81,18 @@ class Routing:
             row = row[:KEPT_BYTES]
         if why:
             key = b""
+            why, row = self._fitted(why, row)
         return Routed(shard_of(key, self.shards), key, row, why)
 
     def message(self, routed: Routed, note: bytes) -> bytes:
         """Give the FORK of a record; `note`: to be logged with it, empty: as before."""
         return encode_row(self._input, routed.key, routed.row, note, routed.why)
+
+    def _fitted(self, why: str, row: bytes) -> tuple[str, bytes]:
+        """Cut a reason, and the row beside it: a message that is longer than its limit is taken by no shard, ever."""
+        told = why.encode(errors="backslashreplace")[: min(WHY_BYTES_MAX, max(self._row_bytes_max, 0))]
+        room = max(self._row_bytes_max - len(told), 0)
+        return told.decode(errors="ignore"), row if len(row) <= room else row[: min(room, KEPT_BYTES)]
 
     def _unfit(self, key: bytes) -> str:
         if len(key) > self._key_bytes_max:
@@ -128,7 +138,7 @@ def _of_value(path: list[str]) -> Callable[[Record], _Found]:
             return b"", f"the row is nested more than {NESTING_MAX} levels"
         try:
             found = decode(record.value)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except UNREADABLE as error:
             return b"", f"the key can't be read of the row: {error}"
         for _ in path:
             found = getattr(found, "found", msgspec.UNSET) if isinstance(found, msgspec.Struct) else msgspec.UNSET

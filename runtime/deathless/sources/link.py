@@ -8,7 +8,8 @@ The replicas of our own service announce themselves in the members/ of their sha
 who does. The replica that we are beside is asked first: it mostly leads, or knows who does, and the others may be
 frozen. Rounds follow each other after a pause that doubles up to AGAIN_MAX_S, with jitter, for ever.
 
-Guarantees: at most one connection; silence is told from slowness by PING. Does not: read what is sent. Imports shell.
+Guarantees: at most one connection; silence is told from slowness by PING; a fault of ours that ends it is raised by
+`check`. Does not: read what is sent. Imports shell.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 
 from deathless.base.backoff import pause_after
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError
+from deathless.base.errors import DeathlessError, Internal
 from deathless.base.shards import shard_directory, shard_name
 from deathless.codec.versions import say_hello
 from deathless.codec.wire import Refused, Role, Type, Welcome, decode_struct, packet
@@ -90,6 +91,13 @@ class ShardLink:
         if self._connection is not None:
             self._connection.send(data)
 
+    def check(self) -> None:
+        """See whether it still works. Raises: what ended it, a fault of ours: whoever has it is to end as well, and is
+        started anew, instead of waiting for a connection that nobody makes.
+        """
+        if self._task.done() and not self._task.cancelled() and (error := self._task.exception()) is not None:
+            raise error
+
     def close(self) -> None:
         """End it."""
         self._task.cancel()
@@ -98,6 +106,13 @@ class ShardLink:
             self._connection = None
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_connected()
+        except Exception as error:
+            self.problem = str(Internal(f"{type(error).__name__}: {error}"))
+            raise
+
+    async def _keep_connected(self) -> None:
         while True:
             try:
                 await self._round()

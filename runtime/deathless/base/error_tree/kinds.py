@@ -25,13 +25,19 @@ class DeathlessError(Exception):
     remedy: ClassVar[str] = ""
 
     def __init__(self, message: str = "", *, remedy: str | None = None) -> None:
+        message = _written(message)
         super().__init__(message)
         self.message = message
-        self.advice = self.remedy if remedy is None else remedy
+        self.advice = self.remedy if remedy is None else _written(remedy)
 
     def __str__(self) -> str:
         tail = f" ({self.advice})" if self.advice else ""
         return f"{self.code} {self.message}{tail}"
+
+
+def _written(text: str) -> str:
+    """Give text as it can be written down: a file's name may have bytes that are no text (lone surrogates)."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 class RetryLater(DeathlessError):

@@ -197,6 +197,8 @@ class GateWork:
 
     async def turn(self) -> float:
         """Begin, if that is still to be done; gives for how long there is nothing to do, seconds."""
+        for link in self._links:
+            link.check()
         now = _now()
         if self.trouble.error is not None and now < self.trouble.again_at:
             return self.trouble.again_at - now

@@ -212,3 +212,23 @@ def test_options_are_checked() -> None:
         with pytest.raises(InvalidConfig, match="source lines: options"):
             reader(Settings("lines", dict(options)))
     assert isinstance(reader(Settings("lines", {"folder": "in"})), FilesReader)
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_is_no_text_is_read_and_told_so_that_it_can_be_written_down(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"1\xff.jsonl")).write_text("a\n")
+    of = await opened(tmp_path)
+    assert told(await rest(of)) == [(0, b"a")]
+    (tmp_path / os.fsdecode(b"1\xff.jsonl")).unlink()
+    with pytest.raises(SourceGap, match="is gone") as gap:
+        await of.read(STREAM, 1, 1)
+    assert b"1\\udcff.jsonl" in str(gap.value).encode()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at", ["2026-01-02T10:30.jsonl", "2026-01-02T10:30.jsonl:1"])
+async def test_a_name_with_colons_can_be_gone_on_with(tmp_path: Path, at: str) -> None:
+    write(tmp_path, "2026-01-01T10:30.jsonl", "a\n")
+    write(tmp_path, "2026-01-02T10:30.jsonl", "b\nc\n")
+    point = await (await opened(tmp_path)).adopt(STREAM, 4, at)
+    assert [each.value for each in await rest(await opened(tmp_path, point))] == [b"b", b"c"]

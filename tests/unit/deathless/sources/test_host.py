@@ -19,6 +19,7 @@ from deathless.shell.web.source_metrics import ask_source
 from deathless.sources import host, trouble
 from deathless.sources.host import SourceProcess, make_reader, serve
 from deathless.sources.link import Packets
+from deathless.sources.machine import PartitionMachine
 from deathless.sources.port import Batch, Partition, Point
 
 SOURCE = SourceConfig(name="rows", kind="files", input="rows", key="value.key", options={"folder": "in"})
@@ -95,6 +96,9 @@ class MemoryLink:
     def send(self, data: bytes) -> None:
         found = PRIMARIES[self.shard].answer(data)
         asyncio.get_running_loop().call_soon(self._received, self.shard, found)
+
+    def check(self) -> None:
+        """It never ends by itself."""
 
     def close(self) -> None:
         self.problem = "closed"
@@ -203,6 +207,27 @@ def test_what_can_not_be_read_is_told_by_name_and_read_once_it_can_be(
         await bench.until(lambda: taken() == [0, 1])
         assert bench.process.status().state == "reading"
         assert bench.outside.opened[-1][0].last_id == 0
+
+    bench.play(story)
+
+
+def test_a_record_that_can_not_be_placed_stops_its_stream_by_name_and_no_other_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = PartitionMachine.take
+
+    def take(machine: PartitionMachine, batch: Batch, now: float) -> None:
+        if machine.partition.number == 0 and batch.records:
+            raise ZeroDivisionError("a fault")
+        offered(machine, batch, now)
+
+    async def story() -> None:
+        bench.outside.numbers = {0: [0], 1: [0]}
+        monkeypatch.setattr(PartitionMachine, "take", take)
+        bench.process.told(LEADS)
+        await bench.until(lambda: [each.code for each in bench.process.status().streams] == ["DL9001", ""])
+        monkeypatch.setattr(PartitionMachine, "take", offered)
+        await bench.until(lambda: [each.taken_in for each in bench.process.status().streams] == [0, 0])
 
     bench.play(story)
 

@@ -76,3 +76,15 @@ def test_a_key_lives_on_its_shard_and_settings_that_place_rows_otherwise_have_an
     others = [routing("key"), routing(shards=2), routing(message_bytes_max=5), routing(key_bytes_max=5)]
     assert routing().fingerprint == routing().fingerprint
     assert len({routing().fingerprint, *(each.fingerprint for each in others)}) == 5
+
+
+@pytest.mark.parametrize("message_bytes_max", [300, 2000, 1 << 20])
+@pytest.mark.parametrize("key", ["value.origin", "value." + ".".join(["deep"] * 40), "key", ""])
+def test_a_row_near_the_longest_that_is_refused_leaves_room_for_the_reason(key: str, message_bytes_max: int) -> None:
+    """A longer message is taken by no shard, whatever `onRefusal` says, and its stream would stand for ever."""
+    small = routing(key, message_bytes_max=message_bytes_max)
+    for longest in (b'{"origin": "' + b"x" * message_bytes_max, b"[" * message_bytes_max):
+        for below in range(0, 260, 7):
+            routed = small.route(Record(0, longest[: message_bytes_max - below]))
+            assert len(small.message(routed, b"n" * 56)) <= message_bytes_max
+            decode_row(decode(small.message(routed, b"")).args)

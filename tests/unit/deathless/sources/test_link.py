@@ -146,3 +146,21 @@ async def test_where_no_replica_is_announced_it_says_so(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     assert "no replica is announced" in made.problem
     await bench.close(made)
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_ours_in_what_a_primary_sent_is_raised_and_no_link_ends_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    await bench.listen("r0", "primary")
+    made = bench.link()
+    await bench.until(lambda: ("up", 0) in bench.told)
+    made.check()
+    broken = ZeroDivisionError("a fault")
+    monkeypatch.setattr(link.ShardLink, "_taken", lambda *_: (_ for _ in ()).throw(broken))
+    bench.connections[-1].transport.write(packet(Type.STREAM_COMMIT, b"x"))
+    await bench.until(lambda: made.problem.startswith("DL9001"))
+    with pytest.raises(ZeroDivisionError):
+        made.check()
+    await bench.close(made)
