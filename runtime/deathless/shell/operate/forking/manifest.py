@@ -15,6 +15,8 @@ import yaml
 
 from deathless.base.manifest import Manifest, Metadata, ServiceSpec
 from deathless.base.manifest_ingress import Ingress
+from deathless.base.source_kinds import SOURCE_KINDS
+from deathless.base.source_kinds.connector import connector_options
 from deathless.shell.operate.manifest_file import LoadedManifest
 
 _FILES: Final = ("tokenFile", "operatorTokenFile")
@@ -43,6 +45,13 @@ def forked_manifest(loaded: LoadedManifest, forked: Collection[str]) -> str:
     spec["peers"] = [_peer(each, loaded.folder) for each in spec["peers"] if each["name"] not in forked]
     for driver in spec["drivers"]:
         driver["options"] = {name: _path(value, loaded.folder) for name, value in driver["options"].items()}
+    for sink in spec["sinks"]:
+        sink["options"] = _absolute(sink["options"], loaded.folder)
+    for source in spec["sources"]:
+        source["options"] = _absolute(source["options"], loaded.folder)
+        if SOURCE_KINDS[source["kind"]].gate:
+            listens = connector_options(source["name"], source["options"]).listen
+            source["options"]["listen"] = f"{listens.rpartition(':')[0]}:0"
     told = _without_defaults(tree, _defaults(loaded.manifest))
     return f"# Written by `deathless fork`.\n{yaml.safe_dump(told, sort_keys=False, width=120)}"
 
@@ -55,6 +64,19 @@ def _peer(peer: dict[str, object], folder: Path) -> dict[str, object]:
 def _path(value: object, folder: Path) -> object:
     """Make what names a file of the original's folder absolute."""
     return str(folder / value) if isinstance(value, str) and value and (folder / value).is_file() else value
+
+
+def _absolute(options: dict[str, object], folder: Path) -> dict[str, object]:
+    """Make absolute what options of sinks and sources name as files, or as the folder that is read."""
+    found: dict[str, object] = {}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            found[name] = _absolute(value, folder)
+        elif isinstance(value, str) and value and (name == "folder" or name.endswith("File")):
+            found[name] = str(folder / value)
+        else:
+            found[name] = value
+    return found
 
 
 def _defaults(manifest: Manifest) -> dict[str, object]:

@@ -56,6 +56,26 @@ spec:
 """
 
 
+READS = """\
+  topics:
+  - {name: facts}
+  sinks:
+  - {name: facts-table, kind: columns, topic: facts, options: {store: postgresql, dsnFile: rows.dsn, table: facts}}
+  sources:
+  - {name: lines, kind: files, input: rows, options: {folder: in, glob: "*.jsonl"}}
+  - {name: gate, kind: connector, input: rows, options: {listen: "127.0.0.1:7500", cookieFile: cookie}}
+  - name: broker
+    kind: kafka
+    input: rows
+    options:
+      bootstrapServers: kafka:9092
+      topic: facts
+      tls: {caFile: ca.pem}
+      sasl: {mechanism: PLAIN, username: us, passwordFile: word}
+  - {name: plain, kind: connector, input: rows}
+"""
+
+
 class Account(msgspec.Struct):
     """State of one key."""
 
@@ -271,6 +291,28 @@ def test_manifest_of_a_fork_names_the_same_files_from_another_folder(tmp_path: P
     assert {peer.name: peer.path for peer in spec.peers} == {"mail": str(tmp_path / "mail")}
     assert spec.drivers[0].options == {"dsnFile": str(path.parent / "rows.dsn"), "statements": {"a": "SELECT 1"}}
     assert "podTemplate" not in written.read_text()
+
+
+def test_manifest_of_a_fork_has_its_sinks_and_sources_read_the_same_files_and_listen_elsewhere(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    path = here / "bank.yaml"
+    path.write_text(MANIFEST + READS)
+    for name in ("bank.py", "rows.dsn", "facts", "cookie"):
+        (here / name).touch()
+    (here / "bank.token").write_text("x" * 32)
+    (tmp_path / "fork").mkdir()
+    written = tmp_path / "fork" / "bank.yaml"
+    written.write_text(forked_manifest(read_manifest(path), ["bank"]))
+    spec = read_manifest(written).manifest.spec
+    assert (spec.sinks[0].options.dsn_file, spec.sinks[0].topic) == (str(here / "rows.dsn"), "facts")
+    lines, gate, broker, plain = (each.options for each in spec.sources)
+    assert lines == {"folder": str(here / "in"), "glob": "*.jsonl"}
+    assert gate == {"listen": "127.0.0.1:0", "cookieFile": str(here / "cookie")}
+    assert plain == {"listen": "127.0.0.1:0"}, "the original has the port that is the default"
+    files = {"tls": {"caFile": str(here / "ca.pem")}, "sasl": {"passwordFile": str(here / "word")}}
+    assert {name: broker[name] for name in ("topic", "tls")} == {"topic": "facts", "tls": files["tls"]}
+    assert broker["sasl"] == {"mechanism": "PLAIN", "username": "us", **files["sasl"]}
 
 
 @pytest.mark.asyncio
