@@ -6,7 +6,8 @@
 
 A line carries its position, so effect and position are one write. At a start the lines behind the place that
 `.position` names are read: the last whole one says where to go on, and one that was torn by the process's death is
-cut. A line of a message that somebody waits for names who waits, so its answer (the position) outlives us as well.
+cut. They are synced before they count: whoever was killed may have left them in the page cache alone. A line of a
+message that somebody waits for names who waits, so its answer (the position) outlives us as well.
 
 Two replicas may have the file open. Each write is made with the lock held, after `.position` was read: a higher epoch
 in it ends us (Deposed). What stands behind the end that we know is nobody's: an attempt of ours that failed, and cut.
@@ -41,6 +42,7 @@ import msgspec
 from deathless.base.errors import Deposed, InvalidConfig, SinkUnavailable
 from deathless.codec.untrusted import read_json
 from deathless.codec.wire import ok_reply
+from deathless.drivers.json_body import json_of
 from deathless.drivers.port import Answer, Delivery, Opened, Reference, Settings, Sink, Source
 from deathless.shell.disk.small_files import read_small
 
@@ -178,6 +180,8 @@ class FileSink:
             _, self._end = self._read_lines(0, others=True)
             ours.offset = self._end
         os.truncate(self._path, self._end)
+        if self._sync:
+            _sync_file(self._path)  # lines of a process that was killed may be in the page cache alone
         if lines:
             ours.next_position = max(ours.next_position, lines[-1].line.position + 1)
         self._written = deque(lines)
@@ -190,7 +194,7 @@ class FileSink:
         self._check_ours()
         lines = [_line_of(each) for each in deliveries]
         assert lines[0].position >= self._place.next_position, "the host delivers nothing twice"
-        parts = [msgspec.json.encode(line) + b"\n" for line in lines]
+        parts = [json_of(line, line.arguments, line.position) + b"\n" for line in lines]
         self._append(b"".join(parts))
         for line, part in zip(lines, parts, strict=True):
             self._end += len(part)
@@ -334,6 +338,14 @@ def _try_lock(descriptor: int) -> bool:
 def _create(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
     _sync_folder(path.parent)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(path: Path) -> None:

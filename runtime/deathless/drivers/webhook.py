@@ -30,6 +30,7 @@ from msgspec import Meta
 from deathless.base.errors import DeliveryRefused, InvalidConfig, SinkUnavailable
 from deathless.codec.untrusted import read_json
 from deathless.codec.wire import ok_reply
+from deathless.drivers.json_body import json_of
 from deathless.drivers.port import Answer, Delivery, Opened, Settings, Sink, Source
 
 if TYPE_CHECKING:
@@ -182,10 +183,7 @@ class WebhookSink:
 
         assert self._session is not None, "it is open"
         url = self._url(delivery)
-        try:
-            body = msgspec.json.encode(delivery.arguments)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise DeliveryRefused(f"its arguments are not JSON: {error}", position=delivery.position) from None
+        body = json_of(delivery.arguments, delivery.arguments, delivery.position)
         headers = {"Content-Type": "application/json", "Idempotency-Key": delivery.idempotency_key}
         try:
             async with self._session.request(

@@ -49,6 +49,7 @@ from deathless.base.errors import (
 )
 from deathless.base.topics.row_schema import parse_row_schema
 from deathless.sinks.columns import Chosen, Written, choose, columns_hash, ddl, match, quoted
+from deathless.sinks.json_text import json_texts
 from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, RefusedRow, Tip
 from deathless.sinks.refused_rows import REFUSED_MAX, RefusedStatements, pack, shown, unpack
 
@@ -67,6 +68,13 @@ CONNECTION: Final = {
 }
 LOCK_TIMEOUT: Final = "15s"
 _OTHER_KINDS: Final = {"f": "is a foreign table: its server may have committed rows where the tip was rolled back"}
+_KINDS: Final = (
+    b"WITH RECURSIVE whole AS (SELECT to_regclass(%(table)s)::oid AS oid UNION ALL"
+    b" SELECT inhrelid FROM pg_inherits JOIN whole ON inhparent = whole.oid"
+    b" JOIN pg_class AS above ON above.oid = whole.oid AND above.relkind = 'p')"
+    b" SELECT pg_class.oid::regclass::text AS name, relkind::text AS kind, relpersistence::text AS persistence"
+    b" FROM pg_class JOIN whole USING (oid) ORDER BY name"
+)
 TEXT_MAX: Final = 500  # characters of a server's message that are told on
 _SECRET: Final = ("password", "sslpassword")
 
@@ -410,7 +418,7 @@ class PostgresqlStore:
     async def _check_kept(self, connection: AsyncConnection[Row]) -> None:
         """Look whether the table, with its partitions, keeps rows as the tip is kept. Raises: SinkEngineUnfit."""
         name = {"table": quoted(self._config.table)}
-        for row in await (await connection.execute(self._sql.kinds, name)).fetchall():
+        for row in await (await connection.execute(_KINDS, name)).fetchall():
             why = _OTHER_KINDS.get(row["kind"], "")
             if row["persistence"] == "u":
                 why = f"is UNLOGGED: a server that crashes empties it; `ALTER TABLE {row['name']} SET LOGGED`"
@@ -445,7 +453,7 @@ class PostgresqlStore:
             async with connection.cursor() as cursor:
                 async with cursor.copy(statement.encode()) as copy:
                     for batch in block.batches:
-                        values = [_values(batch.column(each.source), as_json=each.as_json) for each in self._columns]
+                        values = [_values(batch.column(each.source), each) for each in self._columns]
                         for row in zip(*values, strict=True):
                             await copy.write_row(row)
                 stored = cursor.rowcount
@@ -481,11 +489,9 @@ def quoted_column(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _values(column: Any, *, as_json: bool) -> list[object]:
+def _values(column: Any, written: Written) -> Sequence[object]:
     values: list[object] = column.to_pylist(maps_as_pydicts="strict")
-    if not as_json:
-        return values
-    return [None if each is None else msgspec.json.encode(each, enc_hook=str).decode() for each in values]
+    return json_texts(values, written.target) if written.as_json else values
 
 
 def _row(key: Key) -> dict[str, object]:
@@ -569,13 +575,6 @@ class _Statements:
             " ORDER BY service, service_id"
         )
         self.table = sql("SELECT to_regclass(%(table)s)::oid AS oid")
-        self.kinds = sql(
-            "WITH RECURSIVE whole AS (SELECT to_regclass(%(table)s)::oid AS oid UNION ALL"
-            " SELECT inhrelid FROM pg_inherits JOIN whole ON inhparent = whole.oid"
-            " JOIN pg_class AS above ON above.oid = whole.oid AND above.relkind = 'p')"
-            " SELECT pg_class.oid::regclass::text AS name, relkind::text AS kind, relpersistence::text AS persistence"
-            " FROM pg_class JOIN whole USING (oid) ORDER BY name"
-        )
         self.columns = sql(
             "SELECT attname AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
             " WHERE attrelid = %(oid)s AND attnum > 0 AND NOT attisdropped"

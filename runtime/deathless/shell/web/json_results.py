@@ -70,17 +70,22 @@ def _told(error: Exception) -> str:
         return type(error).__name__
 
 
-def first_misfit(value: object) -> str:
-    """Give what in a value has no JSON form, with its place; empty: nothing was found."""
+def first_misfit(value: object, what: str = "the result") -> str:
+    """Give what in a value has no JSON form, with its place; empty: nothing was found.
+
+    Args:
+        value: that was to be JSON.
+        what: it is, for people.
+    """
     open_: list[tuple[str, object]] = [("$", value)]
     while open_:
         path, value = open_.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            return f"the result holds {value}, which JSON can't carry - at `{path}`"
+            return f"{what} holds {value}, which JSON can't carry - at `{path}`"
         if isinstance(value, Mapping):
             for key in value:
                 if why := _key_misfit(key):
-                    return f"the result has a map with {why} as a key, which JSON can't carry - at `{path}`"
+                    return f"{what} has a map with {why} as a key, which JSON can't carry - at `{path}`"
         open_ += _inside(path, value)
     return ""
 

@@ -12,10 +12,9 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from deathless.sinks.clickhouse.table import BLOCK, POSITION, quoted_name
 from deathless.sinks.columns import Written
+from deathless.sinks.json_text import json_texts
 from deathless.sinks.port import BlockRefused
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def expressions(batch_schema: pa.Schema, written: Sequence[Written], block: str)
 
 
 def lines(batch: pa.RecordBatch, written: Sequence[Written]) -> bytes:
-    """Give the rows of a batch, a line for each. Raises: BlockRefused when a time is out of range."""
+    """Give the rows of a batch, a line for each. Raises: BlockRefused for a time out of range, or no JSON."""
     pc = import_module("pyarrow.compute")  # which has no types
 
     if not batch.num_rows:
@@ -61,7 +60,7 @@ def lines(batch: pa.RecordBatch, written: Sequence[Written]) -> bytes:
     for each in written:
         if each.type.startswith(("DateTime64", "Nullable(DateTime64")):
             _check_times(batch.column(each.source), each.target)
-    columns = [_texts(batch.column(each.source)) for each in written if each.source != BLOCK.name]
+    columns = [_texts(batch.column(each.source), each.target) for each in written if each.source != BLOCK.name]
     joined = pc.binary_join_element_wise(*columns, b"\t") if len(columns) > 1 else columns[0]
     return b"\n".join(joined.to_pylist()) + b"\n"
 
@@ -113,7 +112,7 @@ def _selected(name: str, kind: Any, target: str) -> str:
     return name
 
 
-def _texts(column: Any) -> Any:
+def _texts(column: Any, target: str) -> Any:
     """Give a column's values as text of the server's own kind, with its escapes."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
@@ -127,9 +126,7 @@ def _texts(column: Any) -> Any:
     elif types.is_boolean(kind):
         column = column.cast(pa.uint8())
     elif types.is_nested(kind):
-        values = column.to_pylist(maps_as_pydicts="strict")
-        encoded = [None if each is None else msgspec.json.encode(each, enc_hook=str).decode() for each in values]
-        column = pa.array(encoded, pa.string())
+        column = pa.array(json_texts(column.to_pylist(maps_as_pydicts="strict"), target), pa.string())
     if types.is_string(column.type) or types.is_binary(column.type):
         column = column.cast(pa.binary())
         for plain, escaped in _ESCAPES:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deathless.base.errors import Deposed, InvalidConfig, SinkUnavailable
+from deathless.base.errors import DeliveryRefused, Deposed, InvalidConfig, SinkUnavailable
 from deathless.codec.wire import error_reply, ok_reply
 from deathless.drivers import files
 from deathless.drivers.conformance import World, check
@@ -161,6 +161,43 @@ async def test_a_service_created_anew_begins_behind_what_stands_there(tmp_path: 
     assert next_position == 1
     await made.deliver([delivery(1)])
     assert positions(path) == [1, 2, 1]
+
+
+async def test_lines_that_a_killed_process_left_are_synced_before_they_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be in the page cache alone: a machine that then loses its power must not have them counted."""
+    path = tmp_path / "effects.jsonl"
+    one, _ = await opened(path)
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    synced: list[int] = []
+    counted: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fdatasync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        one._deliver([delivery(1)])
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    write_place = FileSink._write_place
+
+    def counts(self: FileSink, place: files.Place) -> None:
+        counted.append((place.next_position, sum(synced)))
+        write_place(self, place)
+
+    monkeypatch.setattr(FileSink, "_write_place", counts)
+    await opened(path)
+    assert counted == [(2, path.stat().st_size)]
+
+
+async def test_a_message_that_is_no_json_is_refused_and_no_other_one(tmp_path: Path) -> None:
+    one, _ = await opened(tmp_path / "effects.jsonl")
+    bad = msgspec.structs.replace(delivery(2), arguments={"number": float("nan")})
+    with pytest.raises(DeliveryRefused, match="holds nan") as told:
+        await one.deliver([delivery(1), bad])
+    assert (told.value.position, positions(tmp_path / "effects.jsonl")) == (2, [])
+    await one.deliver([delivery(1)])
+    await one.close()
 
 
 async def test_a_failed_write_leaves_nothing_and_is_tried_again(

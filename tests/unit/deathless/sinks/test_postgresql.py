@@ -30,7 +30,7 @@ from deathless.base.errors import (
 )
 from deathless.sinks import postgresql
 from deathless.sinks.conformance import World, check
-from deathless.sinks.port import BlockRefused, Claim, Key
+from deathless.sinks.port import Block, BlockRefused, Claim, Key
 from deathless.sinks.postgresql import PostgresqlStore
 
 ADVISORY = 77
@@ -335,8 +335,8 @@ def test_row_that_the_table_never_takes_is_refused_alone_and_no_row_is_missed(
         ),
         (
             (
-                "DROP TABLE facts; CREATE EXTENSION IF NOT EXISTS file_fdw; CREATE SERVER IF NOT EXISTS far FOREIGN DATA"
-                " WRAPPER file_fdw; CREATE FOREIGN TABLE facts (number bigint, text text) SERVER far"
+                "DROP TABLE facts; CREATE EXTENSION IF NOT EXISTS file_fdw; CREATE SERVER IF NOT EXISTS far FOREIGN"
+                " DATA WRAPPER file_fdw; CREATE FOREIGN TABLE facts (number bigint, text text) SERVER far"
                 " OPTIONS (filename '/dev/null')"
             ),
             "foreign table",
@@ -354,6 +354,23 @@ def test_table_that_may_lose_what_the_tip_counts_is_refused_by_name(tables: Tabl
         await one.close()
 
     acting(work)
+
+
+def test_number_that_json_lacks_is_a_refused_row_and_not_null(tables: Tables) -> None:
+    pa = pytest.importorskip("pyarrow")
+    tables.run("ALTER TABLE facts ADD legs jsonb")
+
+    async def work() -> None:
+        one = tables.store()
+        await one.open(CLAIM, "number:int64,legs:list<float64>")
+        batch = pa.record_batch({"number": [1, 2], "legs": [[1.0], [float("nan")]]})
+        with pytest.raises(BlockRefused, match="column legs holds nan"):
+            await one.write(Block(1, 3, [batch]), 0)
+        await one.write(Block(1, 2, [batch.slice(0, 1)]), 0)  # the connection is as good as before
+        await one.close()
+
+    acting(work)
+    assert (tables.numbers(), tables.position()) == ([1], 2)
 
 
 def test_table_that_is_dropped_meanwhile_is_no_refused_row(tables: Tables) -> None:
