@@ -244,6 +244,39 @@ def test_table_that_feeds_a_view_is_refused(tables: Tables) -> None:
     acting(tables, work)
 
 
+@pytest.mark.parametrize(
+    ("altered", "says"),
+    [
+        ("ALTER TABLE {db}.facts MODIFY COLUMN number UInt8", "column number .* is UInt8"),
+        ("ALTER TABLE {db}.facts MODIFY COLUMN text Nullable(String)", "columns of table .* were changed"),
+        (
+            "CREATE MATERIALIZED VIEW {db}.v ENGINE = MergeTree ORDER BY number AS SELECT number FROM {db}.facts",
+            "feeds",
+        ),
+    ],
+    ids=["narrowed", "other type", "view"],
+)
+def test_table_that_is_altered_while_a_sink_writes_gets_no_changed_row(tables: Tables, altered: str, says: str) -> None:
+    """The server would store 300 as 44 in a UInt8, without a word."""
+    if "MODIFY COLUMN number" in altered:
+        tables.run("DROP TABLE {db}.facts")
+        tables.run(
+            "CREATE TABLE {db}.facts (number Int64, text String, _block UUID, _position Int64)"
+            " ENGINE = MergeTree ORDER BY _position"
+        )
+
+    async def work() -> None:
+        one = tables.store()
+        await one.open(CLAIM, SCHEMA)
+        await one.write(block_of(1, 4), 0)
+        tables.run(altered)
+        with pytest.raises((SinkTableUnfit, SinkEngineUnfit), match=says):
+            await one.write(block_of(4, 6), 4)
+        assert tables.numbers() == [1, 2, 3]
+
+    acting(tables, work)
+
+
 def test_missing_table_is_made_if_the_manifest_says_so(tables: Tables) -> None:
     async def work() -> None:
         one = tables.store(table=f"{tables.name}.new", create=True)

@@ -5,7 +5,8 @@
             KILL QUERY, and wait until the server     whoever looked at the fence before is done, or was ended;
             runs no statement of a former claim       whoever looks from now on inserts nothing
             SELECT the journal's last entry           a plan: the table says which rows of it there are
-    write   INSERT the plan                           each of the three selects nothing unless
+    write   SELECT the table's engine and columns     they are what they were at `open`
+            INSERT the plan                           each of the three selects nothing unless
             INSERT the rows                           the fence's highest row is ours
             INSERT "stored", and SELECT it            it is there: the fence was ours all the time
 
@@ -53,7 +54,7 @@ from deathless.sinks.clickhouse.answers import numbers_of, rows_of, words_of
 from deathless.sinks.clickhouse.client import Client, where_of
 from deathless.sinks.clickhouse.journal import Entry, Holder
 from deathless.sinks.clickhouse.statements import FSYNC, NO_SERVER, SETTINGS, Statements
-from deathless.sinks.columns import Written, columns_hash
+from deathless.sinks.columns import Chosen, Written, columns_hash
 from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, Tip
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ class Ours(msgspec.Struct):
     sql: Statements
     server: Server
     last: Entry  # of the journal
-    columns: list[Written] = []
+    chosen: list[Chosen] = []
+    columns: list[Written] = []  # where these are in the table
     present: frozenset[int] = frozenset()  # positions above the tip that the table has already
 
 
@@ -129,7 +131,8 @@ class ClickhouseStore:
         await self.close()
         async with self._closing():
             ours = await self._claimed(claim, accept=False)
-            ours.columns = await self._match(ours.server, schema)
+            ours.chosen = table.chosen_for(parse_row_schema(schema), self._config.columns)
+            ours.columns = await self._match(ours.server, ours.chosen)
             await self._settle(ours)
             foreign = [
                 f"service {each.called} (id {each.service_id[:8]})" for each in await self._others(ours) if each.tip > 0
@@ -151,6 +154,7 @@ class ClickhouseStore:
             batches = [each for each in batches if each.num_rows]
             last, block_id = ours.last, str(uuid.UUID(bytes=os.urandom(16)))
             if batches:
+                await self._expect_unaltered(ours)
                 rows = sum(each.num_rows for each in block.batches)
                 ours.last = await self._append(ours, journal.PLAN, end=block.end, rows=rows, block=block_id,
                     former=",".join(last.blocks) if ours.present else "", why=columns_hash(ours.columns),
@@ -381,13 +385,12 @@ class ClickhouseStore:
 
     # ---- the table -------------------------------------------------------------------------------------------
 
-    async def _match(self, server: Server, schema: str) -> list[Written]:
+    async def _match(self, server: Server, chosen: Sequence[Chosen]) -> list[Written]:
         """Find the table's columns, and make it if it is missing and the manifest says so.
 
         Raises: SinkEngineUnfit, SinkTableUnfit.
         """
         name = self._config.table
-        chosen = table.chosen_for(parse_row_schema(schema), self._config.columns)
         seen = await self._seen(server, name)
         if seen is None:
             made = table.ddl(name, chosen, [f"{each} = 1" for each in FSYNC if each in server.functions])
@@ -398,6 +401,18 @@ class ClickhouseStore:
         if seen is None:
             raise SinkUnavailable(f"table {name} went away")
         return table.match(chosen, seen, name)
+
+    async def _expect_unaltered(self, ours: Ours) -> None:
+        """See that the table is what it was when it was opened: the server makes values fit a type that was changed.
+
+        Raises: SinkEngineUnfit, SinkTableUnfit.
+        """
+        name = self._config.table
+        seen = await self._seen(ours.server, name)
+        if seen is None:
+            raise SinkTableUnfit(f"there is no table {name} any more")
+        if table.match(ours.chosen, seen, name) != ours.columns:
+            raise SinkTableUnfit(f"columns of table {name} were changed while the sink was at work")
 
     async def _seen(self, server: Server, name: str) -> table.TableSeen | None:
         asked, columns = statements.table_of(name, self._database)

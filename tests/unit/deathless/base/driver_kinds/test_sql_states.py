@@ -7,11 +7,7 @@ from psycopg import errors
 
 from deathless.base.driver_kinds.sql_states import PASSING, ROW, STATEMENT, says_no_to_row, says_no_to_statement
 
-KNOWN = {
-    each.sqlstate
-    for each in vars(errors).values()
-    if isinstance(each, type) and isinstance(getattr(each, "sqlstate", 0), str)
-}
+KNOWN = {str(state) for each in vars(errors).values() if (state := getattr(each, "sqlstate", None))}
 
 
 def test_each_class_of_postgresql_has_one_meaning() -> None:
