@@ -7,7 +7,11 @@ from psycopg import errors
 
 from deathless.base.driver_kinds.sql_states import PASSING, ROW, STATEMENT, says_no_to_row, says_no_to_statement
 
-KNOWN = {str(state) for each in vars(errors).values() if (state := getattr(each, "sqlstate", None))}
+KNOWN = {
+    state
+    for each in vars(errors).values()
+    if isinstance(state := getattr(each, "sqlstate", None), str) and len(state) == 5
+}
 
 
 def test_each_class_of_postgresql_has_one_meaning() -> None:
