@@ -27,14 +27,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from deathless.sdk import CallRefused, Map, Struct, field
 
 ROWS_MAX: Final = 1000  # of a block
 BLOCK_BYTES_MAX: Final = 256 << 10
 STAGED_BYTES_MAX: Final = 256 << 20  # of a query: staged and decided
 REFUSED_MAX: Final = 10_000  # refused rows that are listed: the query stops then
+REFUSED_BYTES_MAX: Final = 64 << 20  # of the arguments of those that are listed: likewise
 AGAIN_MAX: Final = 1_000  # refused rows that are to be sent again
 WHY_MAX: Final = 500  # letters of a reason
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class DriverDeposed(CallRefused):
@@ -119,6 +123,7 @@ class Query(Struct):
     applied: int = 0  # rows, ever
     refused: Map[int, Refused] = field(default_factory=Map)  # by an ordinal, from 1
     refusals: int = 0  # ever
+    refused_bytes: int = 0  # of what is in `refused`, as `_size` counts it
     stopped: str = ""  # why no batch is taken; empty: it runs
     again: list[int] = field(default_factory=list)  # of `refused`: those to be sent once more, in this order
 
@@ -226,10 +231,20 @@ def refuse_row(query: Query, row: Refused, policy: str) -> None:
     if policy == "skip":
         return
     query.refused[query.refusals] = row
-    if len(query.refused) >= REFUSED_MAX:
-        query.stopped = f"{len(query.refused)} refused rows are listed; retry or drop them"
+    query.refused_bytes += _size(row)
+    if len(query.refused) >= REFUSED_MAX or query.refused_bytes >= REFUSED_BYTES_MAX:
+        query.stopped = f"{len(query.refused)} refused rows are listed, {query.refused_bytes} bytes; retry or drop them"
     if policy == "stop":
         query.stopped = f"{row.service} refused a row of key {row.key!r}: {row.text}"[:WHY_MAX]
+
+
+def let_go(query: Query, number: int) -> bool:
+    """List a refused row no more; False: it is not listed."""
+    row = query.refused.pop(number, None)
+    if row is None:
+        return False
+    query.refused_bytes = max(query.refused_bytes - _size(row), 0)  # what an earlier release listed was not counted
+    return True
 
 
 def order_again(query: Query, ids: Sequence[int]) -> None:
@@ -241,6 +256,11 @@ def order_again(query: Query, ids: Sequence[int]) -> None:
     if len(query.again) + len(new) > AGAIN_MAX:
         raise CallRefused(f"{len(query.again)} refused rows are to be sent again already; at most {AGAIN_MAX} can be")
     query.again += new
+
+
+def _size(row: Refused) -> int:
+    """Give about how many bytes a refused row takes."""
+    return len(row.key) + len(row.text) + len(_encode(row.arguments))
 
 
 def _name(number: int, attempt: int, block: str) -> str:

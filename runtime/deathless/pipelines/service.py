@@ -225,7 +225,7 @@ async def _send_again(held: Held, ctx: Context) -> None:
             failure = await _failure(ctx, called, row.service, row.key, row.method, row.arguments)
             if failure is None:
                 held.applied += 1
-                held.refused.pop(held.again[0], None)
+                ledger.let_go(held, held.again[0])
         held.again.pop(0)
 
 
@@ -281,10 +281,7 @@ def adopt(held: Held, ctx: Context, why: str) -> None:
 def drop_refused(held: Held, ctx: Context, ids: list[int]) -> int:
     """Let go of rows that were refused; gives how many there were."""
     _only(ctx)
-    found = [each for each in ids if each in held.refused]
-    for each in found:
-        del held.refused[each]
-    return len(found)
+    return sum(ledger.let_go(held, each) for each in ids)
 
 
 @pipeline.handler(shared=True)
@@ -315,7 +312,7 @@ async def retry_refused(held: Held, ctx: Context, ids: list[int]) -> list[int]:
         failure = await _failure(ctx, called, row.service, row.key, row.method, row.arguments)
         if failure is None:
             held.applied += 1
-            held.refused.pop(each, None)
+            ledger.let_go(held, each)
         else:
             again.append(each)
     return again

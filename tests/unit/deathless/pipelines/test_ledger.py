@@ -218,3 +218,15 @@ def test_rows_are_ordered_to_be_sent_again_once_and_in_their_order(monkeypatch: 
     with pytest.raises(CallRefused, match="at most 2 can be"):
         ledger.order_again(query, [2])
     assert query.again == [3, 1]
+
+
+def test_refused_rows_are_bounded_in_bytes_and_make_room_when_they_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "REFUSED_BYTES_MAX", 1000)
+    query = Query()
+    for _ in range(2):
+        ledger.refuse_row(query, Refused("k", {"text": "x" * 400}, "carriers", "late", "DL3048", "no"), "deadLetter")
+    assert not query.stopped
+    ledger.refuse_row(query, Refused("k", {"text": "x" * 400}, "carriers", "late", "DL3048", "no"), "deadLetter")
+    assert query.stopped == f"3 refused rows are listed, {query.refused_bytes} bytes; retry or drop them"
+    assert [ledger.let_go(query, each) for each in (1, 2, 3, 3)] == [True, True, True, False]
+    assert query.refused_bytes == 0
