@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from deathless_operator.cluster.carry_out import Performer
+from collections.abc import Sequence
+
+from deathless_operator.cluster.carry_out import Performer, Scene
 from deathless_operator.cluster.events import Recorder
 from deathless_operator.cluster.kinds import PIPELINE
 from deathless_operator.cluster.observe_pipeline import PipelineObserver
@@ -41,6 +43,10 @@ class PipelineReconciler(WholeReconciler[PipelineSnapshot, PipelinePlan]):
 
     def _plan(self, seen: PipelineSnapshot) -> PipelinePlan:
         return make_pipeline_plan(seen, self._settings)
+
+    async def _carry_out(self, scene: Scene, plan: PipelinePlan) -> Sequence[Failure]:
+        """Apply each object: one that is refused, as by a quota or a policy, holds back what needs it, and no other."""
+        return await self._performer.carry_out(scene, plan.actions, {})
 
     def _refused(self, seen: PipelineSnapshot, failure: Failure) -> PipelinePlan:
         return refused(seen, failure)

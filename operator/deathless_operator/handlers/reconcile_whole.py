@@ -6,6 +6,7 @@ Guarantees and limits: as `reconcile`. What the API server refuses is told in th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -112,15 +113,20 @@ class WholeReconciler(ABC, Generic[S, P]):
         plan = self._plan(seen)
         # What a plan has applied is ours: it leaves alone what stands under one of its names and is another's.
         scene = Scene(namespace=key.namespace, now=seen.now, is_ours=lambda _: True)
-        failure = await self._performer.perform(scene, plan.actions)
-        if failure is not None:
-            plan = self._refused(seen, failure)
+        failures = await self._carry_out(scene, plan)
+        if failures:
+            plan = self._refused(seen, failures[0])
         written = await self._tell(key, seen, plan)
         return Outcome(
             sentence=plan.sentence,
             again_in_s=plan.requeue_s if written else 0.0,
-            refused=(plan.sentence,) if failure is not None else (),
+            refused=tuple(f"{each.kind} {each.name} was refused: {each.message}" for each in failures),
         )
+
+    async def _carry_out(self, scene: Scene, plan: P) -> Sequence[Failure]:
+        """Do what a plan says, up to what is refused: each step needs those before it. Gives what was refused."""
+        failure = await self._performer.perform(scene, plan.actions)
+        return () if failure is None else (failure,)
 
     async def _tell(self, key: Key, seen: S, plan: P) -> bool:
         """Write status and events, log; False when the status was for a version that is gone."""
