@@ -155,6 +155,10 @@ def test_bugs_are_found_on_the_log_of_a_service_and_nothing_is_changed(tmp_path:
         same = bank.json("upgrade", "rehearse", "--to", "service.py:till")
         assert (same["passed"], same["sameCode"], same["notCovered"]) == (True, True, ["never"])
         assert (same["differences"], same["misfits"], same["messages"]) == ([], [], same["lsn"])
+        both = bank.json("upgrade", "rehearse", "--to", "service.py:till", "--side-by-side")
+        assert (same["byDigests"], both["byDigests"]) == (True, False)
+        apart = ("seconds", "perSecond", "byDigests")
+        assert all(same[each] == both[each] for each in same if each not in apart)
         bank.down()
         before = files(bank.directory)
         for number, (name, (changes, expected)) in enumerate(BUGS.items()):
@@ -214,8 +218,10 @@ def test_code_that_does_not_fit_is_told_and_not_run(tmp_path: Path) -> None:
         assert "nothing_of_that_name" in said
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
-def test_a_rehearsal_that_is_interrupted_leaves_nothing(tmp_path: Path, signal_number: int) -> None:
+@pytest.mark.parametrize(("signal_number", "side_by_side"), [(signal.SIGINT, True), (signal.SIGKILL, False)])
+def test_a_rehearsal_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, signal_number: int, *, side_by_side: bool
+) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with tills(tmp_path / "bank") as bank:
@@ -224,10 +230,11 @@ def test_a_rehearsal_that_is_interrupted_leaves_nothing(tmp_path: Path, signal_n
         hangs = code(
             bank, "hangs", ('raise CallRefused("not enough")', 'open("begun", "w").close() or os.read(os.pipe()[0], 1)')
         )
-        process = bank.start("upgrade", "rehearse", "--to", hangs, environment={"TMPDIR": str(scratch)})
+        more = ("--side-by-side",) if side_by_side else ()
+        process = bank.start("upgrade", "rehearse", "--to", hangs, *more, environment={"TMPDIR": str(scratch)})
         wait_for((bank.folder / "begun").exists, "the handler to begin")
         children = children_of(process.pid)
-        assert len(children) == 3
+        assert len(children) == (3 if side_by_side else 2)
         send_signal(process.pid, signal_number)
         process.wait(DEADLINE_S)
         wait_for(lambda: not any(map(runs, children)), "its processes to end")

@@ -3,6 +3,10 @@ r"""Rehearses an upgrade: a service's own log is run by the former code and by t
     log --frames--> former code --what it did--> new code           differences, by handler
                                             \--> new code again     with another hash seed: is it a function?
 
+Where the new code takes all states as they are, the log's own digests are asked first (digest_run): two processes of
+the new code run it, and as long as they give what was logged, there is nothing that the former code could add. At the
+first difference the run is made again from its beginning by both codes, which say what differs.
+
 The run begins at the oldest place that is whole (a checkpoint, or the log's beginning) behind the last upgrade, so that
 one code wrote all of it. The processes are children of this one and nobody's else (rehearsal_child); one frame is under
 way at a time, so memory holds the states of three processes and no log. In a pod the former code is served by a
@@ -23,7 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -31,7 +36,7 @@ from typing import IO, Final, cast
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint, InvalidArgument, LockUnavailable
+from deathless.base.errors import CorruptCheckpoint, DeathlessError, InvalidArgument, LockUnavailable
 from deathless.codec.frames import ORIGIN, Frame
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
@@ -58,6 +63,8 @@ from deathless.shell.upgrade.packets import PLACE, Failed, Reader, frame_body, p
 
 READ_BYTES: Final = 1 << 20
 MODE: Final = 0o660  # of the file that is passed: containers of a pod may have users of their own, in one group
+AHEAD: Final = 4
+"""So many frames are under way where nobody waits for what comes of one before the next is run."""
 CLOSED: Final = "it has closed its end"
 END_S: Final = 2.0  # a process that is killed is gone by then
 TURNS_S: Final = 120.0
@@ -72,6 +79,7 @@ class Rehearsed(msgspec.Struct, kw_only=True):
     from_version: int
     to_version: int
     same_code: bool = False  # it is the code that serves
+    by_digests: bool = False  # compared with the log's own digests, and not with the former code beside it
     started_at: int = 0  # lsn of the checkpoint that it began with; 0: the beginning
     lsn: int = 0  # of the last message
     messages: int = 0
@@ -116,11 +124,13 @@ class Window:
         start: lsn at or below which it begins; None: as early as it may.
         messages: how many are run, to the end of their frame; None: all.
         following: how long the log is followed as it grows; None: the run ends where the log does.
+        side_by_side: both codes run from the start, also where the log's digests would do.
     """
 
     start: int | None = None
     messages: int | None = None
     following: Following | None = None
+    side_by_side: bool = False
 
 
 NEWEST: Final = 1 << 62
@@ -167,6 +177,7 @@ def rehearse(
     return msgspec.structs.replace(
         runs[0],
         same_code=all(each.same_code for each in runs),
+        by_digests=all(each.by_digests for each in runs),
         messages=sum(each.messages for each in runs),
         seconds=sum(each.seconds for each in runs),
         lsn=max(each.lsn for each in runs),
@@ -453,6 +464,11 @@ class _Run:
         start = start_of(look, fingerprint, self._window.start)
         config, record = look.config, look.record
         new_config = msgspec.structs.replace(config, module=self._module, code="", upgrade=None)
+        if following is None and not self._window.side_by_side:
+            orders = _orders(new_config, record, fingerprint, former=False, place=start.place, digests=True)
+            same = self._by_digests(orders, start, self._seeds(record))
+            if same is not None:
+                return same
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(_passed(named=bool(self._former)))
             first, second = self._seeds(record)
@@ -487,6 +503,58 @@ class _Run:
                 result.messages, result.lsn = self._messages, self._lsn or start.lsn
                 result.seconds = time.monotonic() - begun
             return result
+
+    def _by_digests(self, orders: bytes, start: _Start, environments: Iterable[Mapping[str, str]]) -> Rehearsed | None:
+        """Have the new code alone run the log, twice, and compare with its digests.
+
+        Returns: None where anything differs, or can't be said like this: both codes say what it is.
+        """
+        begun = time.monotonic()
+        with contextlib.ExitStack() as stack, contextlib.suppress(ChildEnded, DeathlessError):
+            file = stack.enter_context(_passed(named=False))
+            news: list[Side] = []
+            for environment in environments:
+                news.append(Child(sys.executable, environment, file.fileno()))
+                stack.callback(news[-1].close)
+            for each in news:
+                each.say(Word.BEGIN, orders)
+            ready, _ = [read_msgpack(each.hear(Word.READY), Ready) for each in news]
+            if not (ready.runs and ready.compatible) or ready.misfits:
+                return None
+            result = Rehearsed(
+                from_version=ready.from_version,
+                to_version=ready.to_version,
+                same_code=ready.same_code,
+                by_digests=True,
+                started_at=start.lsn,
+                lsn=start.lsn,
+                notes=ready.notes,
+            )
+            log = _Part(self._look, start, self._window.messages)
+            asked = deque[Frame]()
+            while True:
+                frame = log.ready()
+                if frame is not None:
+                    body = frame_body(frame)
+                    for each in news:
+                        each.say(Word.APPLY, body)
+                    asked.append(frame)
+                if not asked:
+                    break
+                if frame is None or len(asked) > AHEAD:
+                    done = asked.popleft()
+                    for each in news:
+                        each.hear(Word.SAME, TURNS_S)
+                    result.messages += done.count
+                    result.lsn = int(done.last_lsn)
+                    log.compared(done)
+                    self._told(f"{result.messages:,} of {result.messages + log.behind():,} messages are compared")
+            news[0].say(Word.FINISH)
+            found = read_msgpack(news[0].hear(Word.FOUND), Found)
+            result.coverage, result.misfits = found.coverage, found.misfits
+            result.seconds = time.monotonic() - begun
+            return result
+        return None
 
     def _begin_former(self, fingerprint: bytes, environment: Mapping[str, str], file: IO[bytes], place: bytes) -> Side:
         """Have a process of the former code begin. Raises: InvalidArgument, FormerCodeMissing."""
@@ -604,8 +672,9 @@ def _orders(
     place: bytes = b"",
     notes: bool = False,
     path: str = "",
+    digests: bool = False,
 ) -> bytes:
-    orders = Orders(former, msgspec.json.encode(config), record.seed, fingerprint, place, notes, path)
+    orders = Orders(former, msgspec.json.encode(config), record.seed, fingerprint, place, notes, path, digests)
     return msgspec.msgpack.encode(orders)
 
 

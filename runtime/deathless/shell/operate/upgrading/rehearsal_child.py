@@ -14,6 +14,14 @@
     FINISH                   ---------------------------------------->    migrates that, and compares
                              <----------------------------------------    FOUND (differences, coverage, misfits)
 
+Where the new code takes all states as they are, two processes of it run the log by themselves first (digest_run):
+
+    BEGIN (code, place)      ---------------------------------------->    reads the checkpoint
+                             <----------------------------------------    READY (what does not fit)
+    APPLY (a frame)          ---------------------------------------->    runs it, and compares digests
+                             <----------------------------------------    SAME
+    FINISH                   ---------------------------------------->    FOUND (coverage, misfits)
+
 Packets are those of shell.upgrade.packets; what a code holds passes through one open file without a name, which ends
 with the last process that has it. In a pod the former code is another container's, started by its former server: there
 the file has a name, in the folder that both containers have. The process of the new code notes in it which step it
@@ -45,7 +53,9 @@ from deathless.execution.rehearsal.findings import Coverage, Difference
 from deathless.execution.rehearsal.judge import Judge
 from deathless.execution.rehearsal.recorder import Recorder
 from deathless.execution.rehearsal.steps import decode_trace, encode_did, encode_trace
+from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.link.config_file import read_config
+from deathless.shell.operate.upgrading.digest_run import DigestRun
 from deathless.shell.process.forked import NICE, die_with_parent
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
@@ -79,6 +89,7 @@ class Word(enum.IntEnum):
     FINISH = 9
     FOUND = 10
     FAILED = 11
+    SAME = 12
 
 
 class Orders(msgspec.Struct, array_like=True, frozen=True):
@@ -91,6 +102,7 @@ class Orders(msgspec.Struct, array_like=True, frozen=True):
     place: bytes = b""  # of the checkpoint to begin with (packets.PLACE); empty: the log's beginning
     notes: bool = False  # note which step is run
     path: str = ""  # of the file through which it gives what it holds; empty: the one that it was started with
+    digests: bool = False  # the new code by itself, compared with the digests of the log
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
@@ -102,6 +114,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     runs: bool  # what does not fit keeps it from being run
     misfits: list[Misfit]
     notes: list[Misfit]
+    compatible: bool = False  # states are as they were
 
 
 class Found(msgspec.Struct, array_like=True, frozen=True):
@@ -138,53 +151,95 @@ class Former:
         return self._code.give(self._path)
 
 
-class New:
-    """The new code."""
+class _NewCode:
+    """The new code, and how it takes over what the former one holds.
 
-    def __init__(self, orders: Orders, file: int) -> None:
-        self._config = config = read_json(orders.config, ReplicaConfig)
-        self._file = file
-        self._notes = orders.notes
-        self._service = service = load_service(config.module, name=config.service)
-        limits = config.make_limits()
-        before = needed(config.directory, orders.fingerprint)
-        if service.version < before.version:
+    Raises: InvalidArgument for code of an older version; InvalidService, UpgradeRefused.
+    """
+
+    migration: Migration
+    ready: Ready
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self.config = config = read_json(orders.config, ReplicaConfig)
+        self.service = load_service(config.module, name=config.service)
+        self.before = needed(config.directory, orders.fingerprint)
+        if self.service.version < self.before.version:
             raise InvalidArgument(
-                f"version {service.version} is older than version {before.version}, which serves: a way back is not "
-                "rehearsed",
+                f"version {self.service.version} is older than version {self.before.version}, which serves: a way "
+                "back is not rehearsed",
                 remedy="`deathless upgrade check --to` says what can't go back",
             )
-        start = self._given()
-        time_us = start.times.time_us
+
+    def look(self, start: Snapshot) -> Migrated:
+        """Migrate what the former code holds where the run begins, and note what comes of it."""
+        config, orders = self.config, self._orders
         upgrade = UpgradeConfig(
             id=bytes(16).hex(),
             from_generation=start.generation.number,
             from_fingerprint=orders.fingerprint.hex(),
-            from_version=before.version,
-            time_us=time_us,
+            from_version=self.before.version,
+            time_us=start.times.time_us,
         )
-        self._migration = Migration(service, config, upgrade, orders.seed)
-        migrated = self._migration.look(start)
-        runs = migrated.snapshot is not start
+        self.migration = Migration(self.service, config, upgrade, orders.seed)
+        migrated = self.migration.look(start)
+        limits = config.make_limits()
         self.ready = Ready(
-            same_code=orders.fingerprint in describe(service, limits, config.sharding).spellings,
-            from_version=before.version,
-            to_version=service.version,
-            runs=runs,
+            same_code=orders.fingerprint in describe(self.service, limits, config.sharding).spellings,
+            from_version=self.before.version,
+            to_version=self.service.version,
+            runs=migrated.snapshot is not start,
             misfits=migrated.misfits,
             notes=migrated.notes,
+            compatible=migrated.compatible,
         )
+        return migrated
+
+
+class Alone:
+    """The new code by itself, where it takes all states as they are."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._code = code = _NewCode(orders)
+        self._run = DigestRun(code.service, code.config, orders.seed, orders.fingerprint, code.before.version)
+        migrated = code.look(self._run.start(orders.place))
+        self.ready = code.ready
+        if self.ready.runs and self.ready.compatible and orders.place:
+            self._run.begin(migrated)
+
+    def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
+        """Do what is said; gives the answer. Raises: Diverged; DeathlessError, OSError; what ends a process."""
+        if word == Word.APPLY:
+            self._run.apply(body)
+            return Word.SAME, b""
+        if word == Word.FINISH:
+            misfits = self._run.finish(self._code.migration)
+            return Word.FOUND, msgspec.msgpack.encode(Found([], self._run.coverage(), misfits))
+        raise InvalidArgument(f"packet {word} is not for the new code by itself")
+
+
+class New:
+    """The new code."""
+
+    def __init__(self, orders: Orders, file: int) -> None:
+        self._file = file
+        self._notes = orders.notes
+        self._code = code = _NewCode(orders)
+        start = self._given()
+        migrated = code.look(start)
+        self.ready = code.ready
         self._judge: Judge | None = None
-        if runs:
+        if self.ready.runs:
             self._judge = Judge(
-                service,
-                before,
+                code.service,
+                code.before,
                 start,
                 migrated,
-                limits=limits,
+                limits=code.config.make_limits(),
                 seed=orders.seed,
-                time_us=time_us,
-                sharding=config.sharding,
+                time_us=start.times.time_us,
+                sharding=code.config.sharding,
             )
 
     def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
@@ -195,7 +250,7 @@ class New:
         if word == Word.STEPS:
             return Word.JUDGED, self._judged(judge, body)
         if word == Word.FINISH:
-            misfits = judge.finish(self._migration.look(self._given()))
+            misfits = judge.finish(self._code.migration.look(self._given()))
             return Word.FOUND, msgspec.msgpack.encode(Found(judge.differences, judge.coverage, misfits))
         raise InvalidArgument(f"packet {word} is not for the new code")
 
@@ -227,7 +282,7 @@ def serve(line: Line, file: int, config: ReplicaConfig | None = None) -> None:
         file: through which what a code holds is passed.
         config: that counts for the former code, in place of the one that it is told.
     """
-    code: Former | New | None = None
+    code: Former | New | Alone | None = None
     for packets in line.packets():
         for word, body in packets:
             if word != Word.BEGIN:
@@ -240,7 +295,7 @@ def serve(line: Line, file: int, config: ReplicaConfig | None = None) -> None:
                     code = Former(orders, file, config)
                     answer = Word.READY, code.give()
                 else:
-                    code = New(orders, file)
+                    code = Alone(orders) if orders.digests else New(orders, file)
                     answer = Word.READY, msgspec.msgpack.encode(code.ready)
             line.send(*answer)
 

@@ -16,14 +16,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from deathless import CallRefused, Context, Map, Service, Struct
+from deathless.base.errors import Diverged
+from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.times import BUILT_US, Times
-from deathless.codec.frames import Run
+from deathless.codec.frames import Frame, FrameKind, Run
 from deathless.codec.messages import Kind, encode, encode_time
 from deathless.codec.peer_messages import SELF, SELF_SESSION, Order, Outcome, encode_record
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import ok_reply
 from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Executed
 from deathless.execution.interface.interface import decode_interface, encode_interface, interface_of
 from deathless.execution.rehearsal.findings import Difference
 from deathless.execution.rehearsal.judge import Judge
@@ -212,6 +215,7 @@ class Log:
         self.recorder = self.shard.executor
         self.now_us = BUILT_US
         self.seq = 0
+        self._payloads: list[tuple[int, bytes]] = []  # of the log's frames, each with its number of messages
         self.start = self.snapshot()
         self._record(encode_time(Times.at(self.now_us)))
         self._record(encode(Kind.REGISTER, args=bytes(16)))
@@ -229,7 +233,13 @@ class Log:
     def begin_here(self) -> None:
         """A rehearsal begins with what it holds now."""
         self.recorder.taken()
+        self._payloads = []
         self.start = self.snapshot()
+
+    def _execute(self, run: Run, message: bytes) -> Executed:
+        done = self.shard.execute([(run, [message])])
+        self._payloads.append((done.count, done.payload))
+        return done
 
     def call(self, method: str, key: str = "alice", idempotency_key: bytes = b"", /, **arguments: object) -> bytes:
         """A client calls; what the service then sends to itself is delivered."""
@@ -237,7 +247,7 @@ class Log:
         message = encode(
             Kind.CALL, method=method.encode(), key=key.encode(), idempotency_key=idempotency_key, args=pack(arguments)
         )
-        done = self.shard.execute([(Run(self.session, self.seq, 0, 1), [message])])
+        done = self._execute(Run(self.session, self.seq, 0, 1), message)
         self.deliver()
         return bytes(done.results[0].replies[0])
 
@@ -245,7 +255,7 @@ class Log:
         """Deliver what the service sends to itself."""
         outbox = self.shard.outbox
         while messages := outbox.messages_from(SELF, first := outbox.first_position(SELF), 1):
-            self.shard.execute([(Run(SELF_SESSION, first, 0, len(messages)), messages)])
+            self._execute(Run(SELF_SESSION, first, 0, 1), *messages)
 
     def passes(self, us: int) -> None:
         """Time passes."""
@@ -267,12 +277,28 @@ class Log:
         self.deliver()
 
     def _record(self, message: bytes) -> None:
-        self.shard.execute([(Run(0, 0, 0, 1), [message])])
+        self._execute(Run(0, 0, 0, 1), message)
 
     def migrated(self, new: Service, snapshot: Snapshot) -> Migrated:
         """What the upgrade would make of it."""
         before = decode_interface(encode_interface(interface_of(self.service, LIMITS)))
         return migrate_snapshot(snapshot, new, before, limits=LIMITS, seed=SEED, time_us=BUILT_US)
+
+    def same_by_digests(self, new: Service) -> bool:
+        """Does a code that takes all states as they are give the log's digests?"""
+        migrated = self.migrated(new, self.start)
+        if migrated.misfits or not migrated.compatible:
+            return False
+        shard = open_shard(new, LIMITS, SEED)
+        shard.restore(migrated.snapshot, same_code=False)
+        for count, payload in self._payloads:
+            place = shard.place
+            numbers = (FrameKind.DATA, Epoch(1), Lsn(place.lsn + 1), Lsn(0), count, Incarnation(1))
+            try:
+                shard.apply(Frame(*numbers, ChainHash(place.chain), ChainHash(place.chain), 0, payload))
+            except Diverged:
+                return False
+        return True
 
     def found(self, new: Service, **settings: Any) -> Found:
         """Rehearse a code."""

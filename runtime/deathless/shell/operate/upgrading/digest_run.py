@@ -1,0 +1,117 @@
+"""The short form of a rehearsal: the new code alone runs the log, whose own digests say whether it does the same.
+
+A digest stands for all that a message wrote: states, the reply, what was sent and caused (I6). So where the new code
+takes all states as they are and gives the digests that the primary logged, the former code has nothing to add. The
+first difference ends the run: what differs, and whether that is declared, only both codes together can say
+(rehearsal_child.New).
+
+Guarantees: nothing is written; what passes here does what the former code did, message by message. Does not: migrate
+states, say what differs, run on behind an upgrade.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import CorruptCheckpoint
+from deathless.codec.frames import decode_data
+from deathless.codec.messages import HEADER, HEADER_BYTES, Kind
+from deathless.codec.snapshot import Snapshot
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.shard.assembly import open_shard
+from deathless.execution.author.service import Service
+from deathless.execution.interface.misfit import Misfit
+from deathless.execution.rehearsal.findings import Coverage
+from deathless.execution.snapshot_migration import Migrated
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.upgrade.migration import Migration
+from deathless.shell.upgrade.packets import PLACE, frame_of
+
+_BEGIN: Final = frozenset({Kind.CALL, Kind.FORK, Kind.REQUEST})
+
+
+class DigestRun:
+    """One run of the new code by itself.
+
+    Args:
+        service: with the new code.
+        config: of the new code.
+        seed: 32 bytes of the service.
+        fingerprint: of the former code, which wrote the log.
+        from_version: of the former code.
+
+    Raises: InvalidService where the service can't have these shards.
+    """
+
+    def __init__(
+        self, service: Service, config: ReplicaConfig, seed: bytes, fingerprint: bytes, from_version: int
+    ) -> None:
+        self._service = service
+        self._config = config
+        self._fingerprint = fingerprint
+        self._from_version = from_version
+        self._shard = open_shard(service, config.make_limits(), seed, sharding=config.sharding)
+        self._epoch = 0
+        self._met: Counter[bytes] = Counter()  # messages that began a handler, by the name that they call it by
+
+    def start(self, place: bytes) -> Snapshot:
+        """Give what the former code held where the run begins.
+
+        Args:
+            place: of a checkpoint (packets.PLACE); empty: the log's beginning.
+
+        Raises: CorruptCheckpoint where it can't be read.
+        """
+        if not place:
+            return self._snapshot()
+        lsn, chain = PLACE.unpack(place)
+        store = CheckpointStore(RealFileSystem(self._config.directory), f"{self._config.owner}.digests")
+        snapshot = store.load_at(lsn, chain)
+        if snapshot is None:
+            raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
+        return snapshot
+
+    def begin(self, migrated: Migrated) -> None:
+        """Begin with a checkpoint, which fits the new code. Raises: CorruptCheckpoint."""
+        self._shard.restore(migrated.snapshot, same_code=False)
+
+    def apply(self, body: bytes) -> None:
+        """Run a frame. Raises: Diverged at the first difference; CorruptFrame; what ends a process."""
+        frame = frame_of(body)
+        data = decode_data(frame)
+        self._shard.apply(frame)
+        self._epoch = frame.epoch
+        first = 0
+        for end in data.ends:
+            if end - first >= HEADER_BYTES:
+                kind, _, method_bytes, _, _ = HEADER.unpack_from(data.blob, first)
+                if kind in _BEGIN:
+                    self._met[data.blob[first + HEADER_BYTES : first + HEADER_BYTES + method_bytes]] += 1
+            first = end
+
+    def coverage(self) -> list[Coverage]:
+        """Give how many messages began each handler, in the order of the code."""
+        service = self._service
+        specs = (*service.specs.values(), *service.inputs.values())
+        coverage = {each.name: Coverage(each.name) for each in specs if each.kind != "query"}
+        for method, count in self._met.items():
+            called = method.decode(errors="replace")
+            name = service.declared.name_now(called, self._from_version) or called
+            if name in coverage:
+                coverage[name].turns += count
+        return list(coverage.values())
+
+    def finish(self, migration: Migration) -> list[Misfit]:
+        """Give what would not fit if the upgrade were made where the run ended."""
+        return migration.look(self._snapshot()).misfits
+
+    def _snapshot(self) -> Snapshot:
+        return self._shard.snapshot(
+            service=self._config.service,
+            service_id=bytes(16),
+            incarnation=0,
+            epoch=self._epoch,
+            fingerprint=self._fingerprint,
+        )

@@ -1,0 +1,65 @@
+"""New code that runs a log by itself: what it lets pass, where it ends, and how it begins with a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+import pytest
+from tests.unit.deathless.shell.upgrade_bench import SEED, TEXT, Former, former_code
+
+from deathless.base.errors import CorruptCheckpoint, Diverged, InvalidArgument
+from deathless.execution.rehearsal.findings import Coverage
+from deathless.shell.operate.upgrading.rehearsal_child import Alone, Orders, Word
+from deathless.shell.upgrade.packets import PLACE, frame_body
+
+__all__ = ["former_code"]
+NEVER = '\n@purse.handler\ndef never(state: Purse, ctx: Context) -> None:\n    """Nobody calls it."""\n'
+
+
+def alone(former: Former, old: str = "", new: str = "", more: str = NEVER, place: bytes = b"") -> Alone:
+    """Give a run of the former code with a change."""
+    assert old in TEXT
+    path = former.tmp_path / "changed.py"
+    path.write_text(TEXT.replace(old, new) + more)
+    sys.modules.pop(path.stem, None)
+    config = msgspec.structs.replace(former.config, module=f"{path}:purse", upgrade=None)
+    orders = Orders(False, msgspec.json.encode(config), SEED, former.code.fingerprint, place, digests=True)
+    return Alone(orders)
+
+
+def test_code_that_gives_the_same_passes_and_each_handler_is_counted(former_code: Former) -> None:
+    run = alone(former_code, "state.total += amount * RATE", "state.total = state.total + amount")
+    assert (run.ready.runs, run.ready.compatible, run.ready.misfits, run.ready.same_code) == (True, True, [], False)
+    for frame in (former_code.frame(), former_code.frame(1, 2), former_code.frame(3, key=b"bob")):
+        assert run.take(Word.APPLY, frame_body(frame)) == (Word.SAME, b"")
+    run.take(Word.FINISH, b"")
+    assert run._run.coverage() == [Coverage("add", 3), Coverage("never", 0)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("return state.total", "return state.total + 1"), ("RATE = 1", "RATE = 2"), ("amount * RATE", "abs(amount)")],
+)
+def test_first_difference_ends_the_run(former_code: Former, old: str, new: str) -> None:
+    run = alone(former_code, old, new)
+    run.take(Word.APPLY, frame_body(former_code.frame()))
+    with pytest.raises(Diverged):
+        run.take(Word.APPLY, frame_body(former_code.frame(-1, 1)))
+
+
+def test_run_begins_with_a_checkpoint_that_is_there(former_code: Former) -> None:
+    former_code.frame()
+    former_code.frame(7)
+    held = former_code.checkpoint()
+    run = alone(former_code, place=PLACE.pack(held.lsn, held.chain))
+    assert run.take(Word.APPLY, frame_body(former_code.frame(4))) == (Word.SAME, b"")
+    with pytest.raises(CorruptCheckpoint, match="lsn 7 is gone"):
+        alone(former_code, place=PLACE.pack(7, bytes(16)))
+
+
+def test_states_that_do_not_fit_are_not_for_it(former_code: Former) -> None:
+    assert alone(former_code, "total", "cents").ready.misfits
+    run = alone(former_code)
+    with pytest.raises(InvalidArgument, match="not for the new code"):
+        run.take(Word.GIVE, b"")
