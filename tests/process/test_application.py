@@ -16,6 +16,7 @@ from counter_service import ADD, Counter, add
 from go_program import go_counter
 from replica_set import children_of, send_signal, wait_for
 
+from deathless.base.errors import InvalidArgument
 from deathless.sdk.client import SyncClient
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses
 from deathless.shell.web.application_metrics import ask_application
@@ -111,6 +112,21 @@ def test_status_says_that_the_program_ends_again_and_again(tmp_path: Path) -> No
         shutil.copy(counter.program, copy)
         assert add(client, 7) == 7
         wait_for(lambda: counter.run("status", code=None).returncode == 0, "a status in which all is well")
+
+
+def test_methods_are_called_by_their_numbers_from_the_command_line(tmp_path: Path) -> None:
+    """Once under one key, whether the answer is waited for or not; a program's error is one of the command."""
+    with Counter(tmp_path, ROOT / "examples" / "foreign" / "counter.py") as counter:
+        counter.write_manifest(1)
+        counter.up()
+        (tmp_path / "order").write_bytes(bytes(5))
+        for _ in range(2):
+            told = counter.json("call", str(ADD), "--bytes-from", "order", "--idempotency-key", "one")
+            assert (told["hex"], told["idempotencyKey"]) == ((5).to_bytes(8, "little").hex(), "one")
+        assert counter.run("call", str(ADD), "--hex", "00 01", "--fork").stdout == ""
+        assert counter.run("call", str(ADD), "--bytes", "abc").stdout.strip() == (10).to_bytes(8, "little").hex()
+        refused = counter.run("call", "call", "--hex", "00", code=None)
+        assert refused.returncode == InvalidArgument.exit_code and "--hex is for methods" in refused.stderr
 
 
 def shown_failing(counter: Counter) -> str:

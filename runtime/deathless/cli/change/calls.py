@@ -21,6 +21,7 @@ from deathless.base.errors import (
     SessionExpired,
 )
 from deathless.base.limits import NESTING_MAX
+from deathless.cli.change.by_number import ARG_HELP, Typed, argument_options, check_ways, method_of, show_bytes
 from deathless.cli.options import json_option, named_shard, service_options, target, timeout_option
 from deathless.cli.output import print_json
 from deathless.codec.nesting import is_json_too_deep
@@ -37,13 +38,12 @@ token_option = click.option(
     help="File with your token as a caller; default: the service's own, which a tool beside it may read.",
 )
 UNKNOWN = (OutcomeUnknown, SessionExpired, NotYourSession)  # whoever gets one of these does not know what was done
-ARG_HELP = "A named argument; VALUE is JSON, or taken as a string if it is not. Repeat for each argument."
 
 
 @click.command()
 @click.argument("handler")
 @click.option("-k", "--key", default="", help="Key of the state; empty for a service of one object.")
-@click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help=ARG_HELP)
+@argument_options
 @click.option(
     "--idempotency-key",
     default="",
@@ -57,7 +57,7 @@ ARG_HELP = "A named argument; VALUE is JSON, or taken as a string if it is not. 
 def call(
     handler: str,
     key: str,
-    pairs: tuple[str, ...],
+    typed: Typed,
     idempotency_key: str,
     timeout: float,
     token_file: str,
@@ -67,6 +67,10 @@ def call(
 ) -> int:
     """Call HANDLER and print its result as JSON.
 
+    A number in the place of HANDLER calls a method by its number, of a program in another language or of a service that
+    has such methods: with bytes, and its result is printed in hexadecimal, with --json as Base64 as well. Nothing is
+    printed where it returns nothing.
+
     The call is applied exactly once, whichever process dies meanwhile. If the command ends before the answer, also by
     Ctrl-C, it shows the idempotency key: the same command with --idempotency-key returns the answer, and applies
     nothing twice.
@@ -75,14 +79,24 @@ def call(
     deathless call deposit --key alice --arg amount=5
     deathless call transfer --arg source=alice --arg target=bob --arg amount=3
     deathless call rename --key alice --arg 'name="5"'        a string that looks like a number
+    deathless call 7 --bytes hello                            a method by its number
+    deathless call 7 --bytes-from order.bin --output answer.bin
+    deathless call --hex 00ff -- -2                           a number below 0
     """
+    method = method_of(handler)
+    check_ways(method, typed, as_json=as_json)
     found = target(manifest, directory, every=True)
-    arguments = parse_arguments(pairs)
+    arguments = parse_arguments(typed.pairs)
     drawn = idempotency_key or str(uuid.uuid4())
     again = f"the same command with --idempotency-key {shlex.quote(drawn)} gives the answer, and applies nothing twice"
+    data = typed.read()
 
     async def work(client: Client) -> object:
         try:
+            if method is not None:
+                return await client.foreign(
+                    method, data, key=key, fork=typed.fork, idempotency_key=drawn, timeout=timeout
+                )
             return await client.request(handler, key, arguments, idempotency_key=drawn, timeout=timeout)
         except UNKNOWN as error:
             raise type(error)(error.message, remedy=again) from None
@@ -92,7 +106,11 @@ def call(
     except KeyboardInterrupt:
         click.echo(f"nobody knows yet whether it was applied: {again}", err=True)
         raise
-    show_result(result, as_json=as_json, idempotencyKey=drawn)
+    if method is None:
+        show_result(result, as_json=as_json, idempotencyKey=drawn)
+    else:
+        assert result is None or isinstance(result, bytes)
+        show_bytes(result, typed.output, as_json=as_json, idempotency_key=drawn)
     return 0
 
 
