@@ -24,7 +24,7 @@
     |  |  ConnectorBusy, ConnectorSilent, ConnectorContended, SourceGap (SourceRecordsGone, SourceTopicReplaced,
     |  |  SourceLogCut), ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded,
     |  |  LaneUnknown, OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramClaimed,
-    |  |  ProgramNotRepeated, ProgramVersionDiffers
+    |  |  ProgramNotRepeated, ProgramVersionDiffers, TargetNotReached
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
@@ -53,6 +53,7 @@ from deathless.base.error_tree.foreign import (
     ProgramClaimed,
     ProgramNotRepeated,
     ProgramVersionDiffers,
+    TargetNotReached,
 )
 from deathless.base.error_tree.handlers import (
     ActivityFailed,
@@ -219,6 +220,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "StreamFenced",
     "StreamNotForgotten",
     "StreamNotStopped",
+    "TargetNotReached",
     "TopicAnswerTorn",
     "TopicGap",
     "TopicNotKept",

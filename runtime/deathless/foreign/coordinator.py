@@ -41,7 +41,7 @@ from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
 from deathless.foreign.rows import Emitted, Given, What, delivered, encode_items
 from deathless.foreign.skips import Skip, answers
 from deathless.foreign.streams import Stream, Streams
-from deathless.foreign.waiting import ITEM_BYTES, Impulses, Rows, Unlogged, group_behind
+from deathless.foreign.waiting import ITEM_BYTES, Impulses, Kept, Rows, Unlogged, group_behind
 from deathless.foreign.watching.counts import Counts
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.items import HASH_BYTES, OTHERS, shape_of
@@ -187,6 +187,7 @@ class Coordinator:
         self._rows = Rows()
         self._unlogged = Unlogged()
         self._impulses = Impulses()
+        self._kept = Kept()
         self._skips = skips or {}
         self._loaded = False  # a checkpoint is loaded, or this is a first start
         self._initial: bytes | None = None  # the first message, until it is known to be logged
@@ -244,7 +245,7 @@ class Coordinator:
         refused = self.counts.too_long
         held = self.leading.outside_held and self.leading.since is not None
         told = f"messages refused: {refused}, the last one {self.counts.refusal}" if refused else ""
-        return self._streams.problem or (HELD if held else told)
+        return self._streams.problem or self._kept.problem or (HELD if held else told)
 
     # ---- what the owner tells ------------------------------------------------------------------------------------
 
@@ -315,6 +316,8 @@ class Coordinator:
         for _, row in came:
             if row.upto:
                 self._unlogged.logged(row.target, row.upto)
+            elif row.what != What.ITEMS:
+                self._kept.take(row)
         self._rows.add(came)
         return self._advance(now)
 
@@ -435,7 +438,8 @@ class Coordinator:
         if self.leading.may_send:
             self._offer_control()
             for target, each in self._streams.lanes.items():
-                self._offer(target, each)
+                if target not in self._kept.full:
+                    self._offer(target, each)
         return actions + _sent(packets + self._streams.packets(now))
 
     def _deliver(self) -> Iterator[Action]:

@@ -41,6 +41,9 @@ class What(enum.IntEnum):
 
     INITIAL = 0  # the application's own first message
     ITEMS = 1  # calls and returns, or none: then it tells how far a lane is
+    HELD = 2  # without items: what goes to `target` is kept, since the service may send to no further one
+    FULL = 3  # likewise: so much is kept that no more of the lane `target` is to come
+    ROOM = 4  # likewise: what is kept for `target` leaves, or the lane `target` is to go on
 
 
 class Given(Struct):

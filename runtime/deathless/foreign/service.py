@@ -15,6 +15,12 @@ such a handler says so, and gets those of this run and of the next SINGLY ones b
 again. So nothing is lost by whichever of two services is older. What goes to one service goes in order, whatever it is:
 behind a run that is on its way everything waits (`Leaving`), and all runs that wait leave as one.
 
+A turn that would send to more services than `limits.targetsMax` fails, and leaves nothing behind, not even a word of
+it. So behind each turn that sends something another one looks whether it was sent (`look`), tries it once more if not,
+and is told why (`retake`). A call is answered with that; what wants no answer is kept in its order for that service
+alone, and tried again every RETRY, which finds that an operator has raised the limit. With KEPT_BYTES_MAX of it the
+lane that it came by is told to wait (`What.FULL`), and no other one.
+
 Guarantees: each call reaches the application once and in one order on all replicas; each of its outputs has its effect
 once; what the application sent is never refused, whatever it is: behind a row that was refused no other one is taken
 in. Does not: know processes, or compare runs (`coordinator`). Imports the author's names and this package.
@@ -22,9 +28,11 @@ in. Does not: know processes, or compare runs (`coordinator`). Imports the autho
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from datetime import timedelta
 from typing import Final
 
-from deathless.base.errors import TooLarge
+from deathless.base.errors import TargetNotReached, TooLarge
 from deathless.execution.author.foreign_methods import METHOD_MAX, METHOD_MIN
 from deathless.execution.author.instance_names import service_of
 from deathless.foreign.rows import (
@@ -47,6 +55,11 @@ EARLY_MAX: Final = 1000  # calls that are kept while the application has not beg
 JOINED_BYTES: Final = 1 << 20  # of runs that leave as one; one that has more leaves alone
 WAITING_MAX: Final = 256  # runs and calls that wait behind runs that are not answered; with more, they go as well
 SINGLY: Final = 256  # runs that go one by one to a service that took none
+KEPT_BYTES_MAX: Final = 4 << 20  # that are kept for services that can't be sent to; with more, their lanes wait
+KEPT_MAX: Final = 4096  # likewise, of runs and single messages
+RETRY: Final = timedelta(seconds=10)  # after which they are tried again
+SHOWN_MAX: Final = 20  # of these that are named
+RETRIED: Final = 16  # services that are tried again at a time
 
 
 class Answer(Struct):
@@ -74,11 +87,12 @@ class Leaving(Struct):
     flying: int = 0  # calls with runs that are on their way there, and not answered
     turn: int = 0  # number of the last `leave`, negative once it has begun
     singly: int = 0  # so many runs go one by one
+    held: str = ""  # why nothing can be sent there, code first; empty: it can
 
     @property
     def is_busy(self) -> bool:
         """Whether what comes now has to wait behind something."""
-        return self.turn > 0 or self.flying > 0
+        return self.turn > 0 or self.flying > 0 or bool(self.held)
 
     @property
     def may_go_on(self) -> bool:
@@ -88,7 +102,7 @@ class Leaving(Struct):
         then, which is bounded, as for a service that is away. Once one of them was not taken, all of them are waited
         for, since what they hold goes one by one then, and first.
         """
-        if self.turn > 0 or not self.waiting:
+        if self.turn > 0 or not self.waiting or self.held:
             return False
         much = self.size >= JOINED_BYTES or len(self.waiting) >= WAITING_MAX
         return not self.flying or (much and not self.singly)
@@ -104,6 +118,10 @@ class Shown(Struct):
     sent: int  # calls to other services, ever
     unsent: int  # of these so many name no service, and want no answer
     too_long: int  # its messages that were too long, ever
+    refused: int = 0  # calls that were answered with an error, since their service can't be sent to, ever
+    kept: int = 0  # runs and messages that wait until their service can be sent to
+    kept_bytes: int = 0  # of these
+    kept_for: list[str] = field(default_factory=list)  # these services, the first ones, and why
 
 
 class Application(Struct):
@@ -119,6 +137,10 @@ class Application(Struct):
     too_long: int = 0  # messages of the application that were too long, ever
     outgoing: Map[int, Outgoing] = field(default_factory=Map)  # those that have not left yet, by their number
     leaving: Map[str, Leaving] = field(default_factory=Map)  # by target: what leaves behind each other
+    refused: int = 0  # calls to services that can't be sent to, ever
+    unreached: list[str] = field(default_factory=list)  # targets that are held, the next one to be tried first
+    full: list[str] = field(default_factory=list)  # lanes that were told to wait
+    retry: int = 0  # number of the last `retry`, negative once it has begun
 
 
 application = Service("application", state=Application, single=True)
@@ -186,7 +208,12 @@ def _give_row(held: Application, ctx: Context, items: bytes) -> None:
 @application.query
 def show(held: Application) -> Shown:
     """Give what was called, and what became of it."""
-    return Shown(held.begun, held.calls, len(held.waiting), held.strangers, held.sent, held.unsent, held.too_long)
+    kept, kept_bytes = _kept(held)
+    told = [f"{target}: {held.leaving[target].held}" for target in held.unreached[:SHOWN_MAX]]
+    return Shown(
+        held.begun, held.calls, len(held.waiting), held.strangers, held.sent, held.unsent, held.too_long, held.refused,
+        kept, kept_bytes, told,
+    )  # fmt: skip
 
 
 # ---- for the application -----------------------------------------------------------------------------------------
@@ -202,6 +229,7 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
         _take_run(held, ctx, row)
         return
     to_itself: list[Rpc] = []
+    sent: list[int] = []
     items = decode_items(row.items)
     for item in items:
         target = row.target if row.upto and row.target != OTHERS else item.destination
@@ -211,10 +239,17 @@ def emitted(held: Application, ctx: Context, row: Emitted) -> None:
             to_itself.append(item)
         elif item.kind in RETURNS:
             _answer(held, ctx, target, item)
+        elif why := _held(held, target) if item.kind is Kind.ASYNC else "":
+            held.sent += 1
+            to_itself.append(_refused(held, target, item.sequence, why))
         else:
-            _relay(held, ctx, target, item)
+            sent += _relay(held, ctx, target, item)
+    if sent:
+        ctx.fork(application.name, "", "look", {"numbers": sent})
     if to_itself or row.upto or not items:  # one without items asks for a row
         ctx.emit(inputs, Given(What.ITEMS, encode_items(to_itself), row.target, row.upto, row.chain, row.shape))
+    if held.unreached and any(_held(held, row.target if row.target != OTHERS else each.destination) for each in items):
+        _maybe_full(held, ctx, row)
 
 
 def _take_run(held: Application, ctx: Context, row: Emitted) -> None:
@@ -228,6 +263,8 @@ def _take_run(held: Application, ctx: Context, row: Emitted) -> None:
         _wait_to_leave(held, ctx, row.target, number)
         items = encode_items([])
     ctx.emit(inputs, Given(What.ITEMS, items, row.target, row.upto, row.chain, row.shape))
+    if held.unreached and _held(held, row.target):
+        _maybe_full(held, ctx, row)
 
 
 def _begin(held: Application, ctx: Context, data: bytes) -> None:
@@ -280,15 +317,16 @@ def _answer(held: Application, ctx: Context, target: str, item: Rpc) -> None:
         ctx.complete(promise, Answer(None, f"what it returned is too long for a reply: {error}"))
 
 
-def _relay(held: Application, ctx: Context, target: str, item: Rpc) -> None:
-    """Have a call to another service leave."""
+def _relay(held: Application, ctx: Context, target: str, item: Rpc) -> list[int]:
+    """Have a call to another service leave; gives its number if that is to be looked after."""
     held.sent += 1
     sequence = item.sequence if item.kind is Kind.ASYNC else -1
     held.outgoing[held.sent] = Outgoing(target, item.method, item.arguments, sequence)
     if (leaving := held.leaving.get(target)) is not None and leaving.is_busy:
         _wait_to_leave(held, ctx, target, held.sent)
-    else:
-        ctx.fork(application.name, "", "relay", {"number": held.sent})
+        return []
+    ctx.fork(application.name, "", "relay", {"number": held.sent})
+    return [held.sent]
 
 
 def _wait_to_leave(held: Application, ctx: Context, target: str, number: int) -> None:
@@ -302,9 +340,15 @@ def _wait_to_leave(held: Application, ctx: Context, target: str, number: int) ->
 def _go_on(held: Application, ctx: Context, target: str, leaving: Leaving) -> None:
     """Have `leave` see to what waits there, if it may, behind all that our own turns have sent so far."""
     if leaving.may_go_on:
-        leaving.turn = abs(leaving.turn) + 1
-        ctx.fork(application.name, "", "leave", {"target": target, "turn": leaving.turn})
+        _order_to_leave(held, ctx, target, leaving)
     held.leaving[target] = leaving
+
+
+def _order_to_leave(held: Application, ctx: Context, target: str, leaving: Leaving) -> None:
+    leaving.turn = abs(leaving.turn) + 1
+    held.leaving[target] = leaving
+    ctx.fork(application.name, "", "leave", {"target": target, "turn": leaving.turn})
+    ctx.fork(application.name, "", "look", {"numbers": [], "target": target, "turn": leaving.turn})
 
 
 @application.handler(shared=True)
@@ -317,12 +361,17 @@ async def leave(held: Application, ctx: Context, target: str, turn: int) -> None
     if leaving.flying and leaving.singly:  # one was not taken meanwhile: the last one that is answered goes on
         held.leaving[target] = leaving
         return
+    if leaving.held:
+        _let_go(held, ctx, target, leaving)
     numbers = _next_of(held, leaving)
     outgoing = [held.outgoing[number] for number in numbers]
     del leaving.waiting[: len(numbers)]
     leaving.size -= sum(len(each.args) for each in outgoing)
-    if outgoing and not outgoing[0].count:  # one call, which waits for its answer beside what comes behind it
+    if outgoing and outgoing[0].sequence >= 0:  # a call, which waits for its answer beside what comes behind it
         ctx.fork(application.name, "", "relay", {"number": numbers[0]})
+        ctx.fork(application.name, "", "look", {"numbers": numbers})
+    elif outgoing and not outgoing[0].count:
+        _send(held, ctx, held.outgoing.pop(numbers[0]))
     elif outgoing:
         for number in numbers:
             held.outgoing.pop(number)
@@ -387,18 +436,18 @@ async def relay(held: Application, ctx: Context, number: int) -> None:
     That service is called by its handlers `call` or `send`, with method and arguments, at the key behind a slash. A
     name that no service can have stands for the one that `instance_names.service_of` gives.
     """
-    outgoing = held.outgoing.pop(number, None)
-    if outgoing is None:
+    outgoing = held.outgoing.get(number)
+    if outgoing is None or outgoing.count or _waits(held.leaving.get(outgoing.target), number):
+        return  # `leave` sends it, in its order
+    if outgoing.sequence < 0 and _held(held, outgoing.target):
+        return  # it is kept, behind what is kept already
+    held.outgoing.pop(number)
+    if outgoing.sequence < 0:
+        _send(held, ctx, outgoing)
         return
     name, _, key = outgoing.target.partition("/")
     service = service_of(name)
     arguments = {"method": outgoing.method, "args": outgoing.args}
-    if outgoing.sequence < 0:
-        try:
-            ctx.fork(service, key, "send", arguments)
-        except DeathlessError:  # it names no service
-            held.unsent += 1
-        return
     kind, payload = Kind.VOID, b""
     try:
         value = await ctx.call(service, key, "call", arguments)
@@ -418,7 +467,153 @@ async def relay(held: Application, ctx: Context, number: int) -> None:
         ctx.emit(inputs, _returned(outgoing, Kind.EXCEPTION, text))
 
 
+def _waits(leaving: Leaving | None, number: int) -> bool:
+    """Whether a message is in the order of what leaves."""
+    if leaving is None:
+        return False
+    at = bisect_left(leaving.waiting, number)
+    return leaving.waiting[at : at + 1] == [number]
+
+
+def _send(held: Application, ctx: Context, outgoing: Outgoing) -> None:
+    """Send one message that wants no answer."""
+    name, _, key = outgoing.target.partition("/")
+    try:
+        ctx.fork(service_of(name), key, "send", {"method": outgoing.method, "args": outgoing.args})
+    except DeathlessError:  # it names no service
+        held.unsent += 1
+
+
 def _returned(outgoing: Outgoing, kind: Kind, payload: bytes) -> Given:
     """Give the row by which the application hears what its call came to."""
     item = make_return(SELF, kind, payload, name=outgoing.target, sequence=outgoing.sequence)
     return Given(What.ITEMS, encode_items([item]))
+
+
+# ---- what can't be sent -------------------------------------------------------------------------------------------
+
+
+def _held(held: Application, target: str) -> str:
+    """Why nothing can be sent to a target; empty: it can, as far as is known."""
+    leaving = held.leaving.get(target) if held.unreached else None
+    return leaving.held if leaving is not None else ""
+
+
+@application.handler(shared=True)
+def look(held: Application, ctx: Context, numbers: list[int], target: str = "", turn: int = 0) -> None:
+    """Look whether what was to be sent was, and try it again if not; whoever else calls this changes nothing."""
+    for number in numbers:
+        if number in held.outgoing:
+            ctx.fork(application.name, "", "retake", {"number": number})
+    leaving = held.leaving.get(target)
+    if leaving is not None and turn > 0 and leaving.turn == turn:
+        ctx.fork(application.name, "", "retake", {"number": 0, "target": target, "turn": turn})
+
+
+@application.handler(shared=True)
+async def retake(held: Application, ctx: Context, number: int, target: str = "", turn: int = 0) -> None:
+    """Try to send what was not sent; what can't be sent is answered or kept. Whoever else calls this does no harm."""
+    method, arguments = ("leave", {"target": target, "turn": turn}) if target else ("relay", {"number": number})
+    try:
+        await ctx.call(application.name, "", method, arguments)
+    except DeathlessError as error:
+        why = f"{TargetNotReached.code} {error}"
+    else:
+        why = ""
+    outgoing = held.outgoing.get(number)
+    leaving = held.leaving.get(target)
+    if outgoing is not None and not outgoing.count and (why := why or _held(held, outgoing.target)):
+        _keep(held, ctx, number, outgoing, why)
+    elif why and leaving is not None and turn > 0 and leaving.turn == turn:
+        leaving.turn = -turn
+        _hold(held, ctx, target, leaving, why)
+
+
+def _keep(held: Application, ctx: Context, number: int, outgoing: Outgoing, why: str) -> None:
+    """Answer a message that can't be sent, or keep it, in its order."""
+    if outgoing.sequence >= 0:
+        held.outgoing.pop(number)
+        item = _refused(held, outgoing.target, outgoing.sequence, why)
+        ctx.emit(inputs, Given(What.ITEMS, encode_items([item])))
+        return
+    leaving = held.leaving.get(outgoing.target) or Leaving()
+    if not _waits(leaving, number):
+        insort(leaving.waiting, number)
+        leaving.size += len(outgoing.args)
+    _hold(held, ctx, outgoing.target, leaving, why)
+
+
+def _refused(held: Application, target: str, sequence: int, why: str) -> Rpc:
+    """Give what a program is told whose call can't be made."""
+    held.refused += 1
+    return make_return(SELF, Kind.EXCEPTION, why.encode(), name=target, sequence=sequence)
+
+
+def _hold(held: Application, ctx: Context, target: str, leaving: Leaving, why: str) -> None:
+    """Keep what goes to a target: say so, answer the calls among it, and have it tried again."""
+    if not leaving.held:
+        for number in [each for each in leaving.waiting if held.outgoing[each].sequence >= 0]:
+            outgoing = held.outgoing.pop(number)
+            leaving.waiting.remove(number)
+            leaving.size -= len(outgoing.args)
+            item = _refused(held, target, outgoing.sequence, why)
+            ctx.emit(inputs, Given(What.ITEMS, encode_items([item])))
+        held.unreached.append(target)
+    leaving.held = why
+    held.leaving[target] = leaving
+    ctx.emit(inputs, Given(What.HELD, encode_items([]), target))
+    if held.retry <= 0:
+        held.retry = 1 - held.retry
+        ctx.fork(application.name, "", "retry", {"turn": held.retry})
+
+
+def _let_go(held: Application, ctx: Context, target: str, leaving: Leaving) -> None:
+    """A target can be sent to: what is kept for it leaves, and lanes that wait may go on."""
+    leaving.held = ""
+    held.leaving[target] = leaving
+    held.unreached.remove(target)
+    ctx.emit(inputs, Given(What.ROOM, encode_items([]), target))
+    if not _is_full(held, 2):
+        for lane in held.full:
+            ctx.emit(inputs, Given(What.ROOM, encode_items([]), lane))
+        held.full = []
+
+
+def _kept(held: Application) -> tuple[int, int]:
+    """Give how many runs and messages are kept, and their bytes."""
+    each = [held.leaving[target] for target in held.unreached]
+    return sum(len(one.waiting) for one in each), sum(one.size for one in each)
+
+
+def _is_full(held: Application, share: int = 1) -> bool:
+    """Whether as much is kept as may be, or this share of it."""
+    count, size = _kept(held)
+    return count >= KEPT_MAX // share or size >= KEPT_BYTES_MAX // share
+
+
+def _maybe_full(held: Application, ctx: Context, row: Emitted) -> None:
+    """Have the lane of a row wait if too much is kept; impulses have none."""
+    if row.upto and _is_full(held):
+        if row.target not in held.full:
+            held.full.append(row.target)
+        ctx.emit(inputs, Given(What.FULL, encode_items([]), row.target))
+
+
+@application.handler(shared=True)
+async def retry(held: Application, ctx: Context, turn: int) -> None:
+    """Try some of what is kept again after a while; whoever else calls this does no harm."""
+    if turn <= 0 or held.retry != turn:
+        return
+    await ctx.timer(after=RETRY)
+    if held.retry != turn:
+        return
+    held.retry = -turn
+    tried = held.unreached[:RETRIED]
+    held.unreached = held.unreached[RETRIED:] + tried
+    for target in tried:
+        leaving = held.leaving[target]
+        if leaving.turn <= 0:
+            _order_to_leave(held, ctx, target, leaving)
+    if held.unreached:
+        held.retry = turn + 1
+        ctx.fork(application.name, "", "retry", {"turn": held.retry})

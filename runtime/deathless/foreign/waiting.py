@@ -3,6 +3,7 @@
     Rows        came from the topic, and are not delivered yet; and what was delivered and is not read
     Unlogged    was emitted, and is not known to be logged
     Impulses    were emitted, and not offered to the log yet
+    Kept        is kept by the service, which may send to no further one, as rows tell
 
 Guarantees: the sums are exact. Does not: decide what is done when much waits (`coordinator` does). Imports protocols
 and this package.
@@ -15,11 +16,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-from deathless.foreign.rows import Given
+from deathless.base.errors import TargetNotReached
+from deathless.foreign.rows import Given, What
 from deathless.protocols.ambrosia.messages import RETURNS, Oversized, Rpc
 
 ROWS_MAX: Final = 4096  # that wait to be delivered; then no more are wanted
 ROWS_BYTES_MAX: Final = 4 << 20  # likewise
+NAMED_MAX: Final = 1000  # services that can't be sent to and are remembered
 ITEM_BYTES: Final = 64  # what an item costs beside its body
 
 
@@ -108,6 +111,38 @@ class Impulses:
     def check_invariants(self) -> None:
         """Raise AssertionError when the sum is not exact."""
         assert self.bytes == sum(map(size_of, self.waiting))
+
+
+class Kept:
+    """For which services the service of the application keeps what is sent to them, and which lanes have to wait."""
+
+    __slots__ = ("full", "held")
+
+    def __init__(self) -> None:
+        self.held: dict[str, None] = {}  # targets, the first ones of them
+        self.full: set[str] = set()  # lanes; there are only so many
+
+    @property
+    def problem(self) -> str:
+        """What is to be known of it, code first; empty: nothing is kept."""
+        if not self.held and not self.full:
+            return ""
+        named = ", ".join(sorted([*self.held, *self.full])[:3])
+        more = f"; lanes that wait: {len(self.full)}" if self.full else ""
+        return (
+            f"{TargetNotReached.code} what the program sends to {named} waits, as the service may send to no further "
+            f"one{more}: {TargetNotReached.remedy}"
+        )
+
+    def take(self, row: Given) -> None:
+        """A row tells of it."""
+        if row.what == What.HELD and len(self.held) < NAMED_MAX:
+            self.held[row.target] = None
+        elif row.what == What.FULL:
+            self.full.add(row.target)
+        elif row.what == What.ROOM:
+            self.held.pop(row.target, None)
+            self.full.discard(row.target)
 
 
 class _Alike:

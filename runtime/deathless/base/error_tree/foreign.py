@@ -110,3 +110,10 @@ class LaneUnknown(Invalid):
 
     code = "DL3115"
     remedy = "look at the primary's log for what refused it; this is a bug of Deathless, please report it"
+
+
+class TargetNotReached(Invalid):
+    """A program calls a service that its own service may not send to: as many others are known to it as may be."""
+
+    code = "DL3122"
+    remedy = "raise spec.limits.targetsMax of the program's service; what is kept leaves once its replicas have it"

@@ -187,6 +187,34 @@ def test_targets_that_share_a_lane_get_everything_once(seed: int, monkeypatch: p
     assert any(row.target == OTHERS for row in world.log.rows)
 
 
+def rows_of_lanes(world: World) -> Counter[str]:
+    """How many rows of each lane the log has."""
+    return Counter(row.target for row in world.log.rows if row.upto)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lane_that_is_told_to_wait_holds_no_other_one_and_loses_nothing(seed: int) -> None:
+    """The service keeps too much of it; callers are answered meanwhile, and the operator is told."""
+    world = World(seed, replicas=1)
+    while not world.log.state.begun:
+        world.step()
+    world.log.rows.append(Given(What.FULL, encode_items([]), "bank/alice"))
+    for value in (3, 2):
+        call(world, value)
+    while len(world.log.answers) < 2:
+        world.step()
+    for _ in range(500):
+        world.step()
+    assert (world.log.sent, rows_of_lanes(world)["bank/alice"]) == ([], 0)
+    assert rows_of_lanes(world)[SELF] > 0
+    assert world.nodes[0].coordinator.problem.startswith("DL3122")
+    world.log.rows.append(Given(What.ROOM, encode_items([]), "bank/alice"))
+    while len(world.log.sent) < 5:
+        world.step()
+    assert sorted(map(int, world.log.sent)) == [1, 1, 2, 2, 3]
+    assert world.nodes[0].coordinator.problem == ""
+
+
 def led_with(patch: pytest.MonkeyPatch | None) -> set[int]:
     """How many rows the program was given when it was told to lead, in worlds in which 30 were there before."""
     found: set[int] = set()

@@ -3,9 +3,11 @@
 from deathless.foreign.rows import CALLERS, Given, What
 from deathless.foreign.waiting import (
     ITEM_BYTES,
+    NAMED_MAX,
     ROWS_BYTES_MAX,
     ROWS_MAX,
     Impulses,
+    Kept,
     Rows,
     Unlogged,
     group_behind,
@@ -122,3 +124,30 @@ def test_group_has_one_item_at_least_and_no_more_than_has_room() -> None:
     room = 2 * size_of(CALL)
     ends = [group_behind(items, at, room) for at in range(len(items))]
     assert ends == [2, 2, 3, 4]
+
+
+def told(what: What, target: str) -> Given:
+    """A row without items."""
+    return Given(what, b"", target)
+
+
+def test_what_is_kept_is_a_problem_with_its_code_until_there_is_room() -> None:
+    kept = Kept()
+    assert kept.problem == ""
+    for target in ("d", "b", "c", "a"):
+        kept.take(told(What.HELD, target))
+        kept.take(told(What.HELD, target))
+    assert kept.problem.startswith("DL3122 what the program sends to a, b, c waits")
+    assert "limits.targetsMax" in kept.problem
+    kept.take(told(What.FULL, "a"))
+    assert kept.full == {"a"} and "lanes that wait: 1" in kept.problem
+    for target in ("a", "b", "c", "d"):
+        kept.take(told(What.ROOM, target))
+    assert (kept.problem, kept.full, kept.held) == ("", set(), {})
+
+
+def test_however_many_services_can_not_be_sent_to_so_many_are_remembered() -> None:
+    kept = Kept()
+    for number in range(NAMED_MAX + 5):
+        kept.take(told(What.HELD, f"bank/{number}"))
+    assert len(kept.held) == NAMED_MAX

@@ -32,7 +32,7 @@ from deathless.foreign.coordinator import (
     WriteFile,
 )
 from deathless.foreign.rows import Given, decode_emitted
-from deathless.foreign.service import Application, application, emitted, leave, relay
+from deathless.foreign.service import Application, application, emitted, leave, look, relay
 from deathless.foreign.skips import Skip
 from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
@@ -55,7 +55,12 @@ NEXT = 1000
 FORMS = (b"s", b"t")
 
 
-SELF_SENT: dict[str, Any] = {"relay": relay, "leave": leave}
+async def looked(*state: Any, **arguments: Any) -> None:
+    """A later turn looks whether something was sent."""
+    look(*state, **arguments)
+
+
+SELF_SENT: dict[str, Any] = {"relay": relay, "leave": leave, "look": looked}
 
 
 class Later:
