@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 DRIVER_COLUMNS = ("driver", "role", "number", "process", "pages")
 COLUMNS = ("replica", "role", "state", "epoch", "lsn", "lag", "worker", "client", "http", "condition")
 DRIVER_STYLES = {"driver": "bold green", "warm": "blue", "dead": "bold red"}
+ENDED_BY_MESSAGE = (
+    "If a message ends it each time: `deathless ambrosia replay --to N` finds its row N, and "
+    "`deathless ambrosia skip N` leaves it out; calls are logged and wait, and nothing is lost."
+)
 ROLE_STYLES = {"primary": "bold green", "checkpointer": "cyan", "standby": "blue"}
 STATE_STYLES = {"dead": "bold red", "stopped": "bold yellow", "stuck": "bold yellow", "unreachable": "bold red"}
 STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one that has ended
@@ -105,6 +109,8 @@ def programs(view: ServiceView) -> list[str]:
             lines.append(f"{one.replica}: its program sent something else when it was run again: {one.program_differs}")
         if one.program_skips and one.replica in view.primaries:
             lines.append(f"{one.replica}: its program skips something of {one.program_skips} rows")
+    if any(one.program == "failing" and one.replica in view.primaries for one in view.replicas):
+        lines.append(ENDED_BY_MESSAGE)
     return lines
 
 

@@ -113,7 +113,8 @@ PROGRAM_DOES: Final = {
 }
 PROGRAM_REMEDY: Final = (
     "calls are logged and wait for it, nothing is lost. What to do: see the error's page, and the program's last lines "
-    "in the pod's log; a message that ends it each time can be skipped with `deathless ambrosia skip` in a pod"
+    "in the pod's log; a message that ends it each time is found with `deathless ambrosia replay --to N` in a pod, and "
+    "left out with `deathless ambrosia skip N`"
 )
 
 

@@ -8,6 +8,7 @@ from deathless.cli.look.status import show
 from deathless.cli.views import (
     COLUMNS,
     DRIVER_COLUMNS,
+    ENDED_BY_MESSAGE,
     driver_rows,
     handing_over,
     live_drivers,
@@ -59,7 +60,11 @@ def test_what_is_wrong_with_programs_is_said_beside_and_below_the_table() -> Non
     assert programs(view(failing, differs, primary="r0")) == [
         "r0: program failing: DL3103 it ended",
         "r1: its program sent something else when it was run again: to bank, at position 3: x",
+        ENDED_BY_MESSAGE,
     ]
+    assert (
+        "`deathless ambrosia replay --to N`" in ENDED_BY_MESSAGE and "`deathless ambrosia skip N`" in ENDED_BY_MESSAGE
+    )
     assert programs(view(skips, primary="r0")) == ["r0: its program skips something of 2 rows"]
     assert programs(view(PRIMARY, primary="r0")) == []
 

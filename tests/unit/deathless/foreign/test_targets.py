@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.unit.deathless.foreign.test_service import bank, begin, feed, given, items, lane, run_of, sent_to, taker
@@ -17,7 +18,12 @@ from deathless.testing import Environment
 from deathless.testing.environment import DISK
 
 JUST_ENOUGH = dataclasses.replace(DISK, targets_max=3)  # its topic, and two services
-ORDERS = {"look": look, "retake": retake, "retry": retry, "relay": relay}
+ORDERS: dict[str, Callable[[Any, int], object]] = {
+    "look": lambda caller, number: caller.start(look, [number], "taker", number),
+    "retake": lambda caller, number: caller.start(retake, number, "taker", number),
+    "retry": lambda caller, number: caller.start(retry, number),
+    "relay": lambda caller, number: caller.start(relay, number),
+}
 ONE_MORE = dataclasses.replace(DISK, targets_max=4)
 
 
@@ -104,16 +110,14 @@ def test_lane_whose_service_keeps_too_much_is_told_to_wait_and_no_other_one(
     assert len(env.service(taker)[""].state.got) == 10
 
 
-@pytest.mark.parametrize("method", ["look", "retake", "retry", "relay"])
+@pytest.mark.parametrize("method", ORDERS)
 def test_whoever_orders_what_the_service_orders_itself_changes_nothing(env: Environment, method: str) -> None:
     """What is kept stays, in its order, however often it is tried."""
     feed(env, *(lane("taker", at, make_call("taker", 7, Kind.FORK, b"%d" % at)) for at in range(1, 4)))
     env.advance(seconds=1)
     caller = env.service(application)[""]
     for number in range(-1, 8):
-        argument = {"numbers": [number]} if method == "look" else {"turn" if method == "retry" else "number": number}
-        more = {"target": "taker", "turn": number} if method in {"look", "retake"} else {}
-        caller.start(ORDERS[method], **argument, **more)
+        ORDERS[method](caller, number)
     env.advance(seconds=30)
     assert caller.show().kept == 3
     raise_limit(env)
