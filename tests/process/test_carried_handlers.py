@@ -51,6 +51,25 @@ def carry(old: Suspended, account: Account) -> Continue:
     return Continue("ship", item=old.arguments["item"], number=old.given("reserve", int), cents=account.cents)
 """
 SAID = "apple 5 of 10"
+WAITS = f"""{RESERVE}
+
+@bank.handler
+async def saga(account: Account, ctx: Context, item: str) -> str:
+    # What is asked for here, version 1 did not ask for.
+    number = 0
+    if ctx.begun_in >= 2:
+        number = await ctx.run(reserve, item)
+    waits = ctx.promise(str)
+    account.tags.append(waits.id)
+    return f"{{await waits}}, begun in {{ctx.begun_in}}, {{number}}"
+
+
+@bank.handler
+def say(account: Account, ctx: Context, promise: str) -> int:
+    ctx.complete(promise, "said")
+    return ctx.begun_in
+"""
+WAITED = WAITS.replace("        number = await ctx.run(reserve, item)\n", "        number = 1\n")
 
 
 class Waiter:
@@ -92,9 +111,9 @@ class Waiter:
 
 
 @contextmanager
-def waiting(tmp_path: Path) -> Iterator[tuple[UpgradedBank, Waiter]]:
-    """A bank whose saga was given its number and waits."""
-    with UpgradedBank(tmp_path, replicas=2, source=version_1(BEFORE)) as bank:
+def waiting(tmp_path: Path, before: str = BEFORE) -> Iterator[tuple[UpgradedBank, Waiter]]:
+    """A bank whose saga was given what it asked for before its promise, and waits."""
+    with UpgradedBank(tmp_path, replicas=2, source=version_1(before)) as bank:
         bank.run("call", "deposit", "--key", "carried", "--arg", "amount=3", "--arg", "tag=a.3")
         waiter = Waiter(bank)
         try:
@@ -165,3 +184,14 @@ def test_carry_that_gives_another_way_each_time_is_refused(tmp_path: Path) -> No
         to = bank.code("v2", version_2(BEHIND + CARRY.replace('old.arguments["item"]', chance)))
         told = bank.json("upgrade", "check", "--to", to, code=UpgradeRefused.exit_code)
         assert [each["word"] for each in told["misfits"]] == ["CarryNotDeterministic"]
+
+
+def test_saga_that_began_in_version_1_goes_its_former_way_in_version_2(tmp_path: Path) -> None:
+    """It needs no function that carries it, since the new code asks in which version it began."""
+    with waiting(tmp_path, WAITED) as (bank, waiter):
+        promise = tags(bank)[1]
+        bank.upgrade(bank.code("v2", version_2(WAITS)), "--upgraders", "1")
+        said = bank.run("call", "say", "--key", "other", "--arg", f"promise={promise}").stdout
+        assert json.loads(said) == 2, "a plain handler is of the version that runs"
+        assert waiter.wait() == ["said, begun in 1, 0"] * 2
+        assert bank.json("log", "verify")["problems"] == []

@@ -126,6 +126,8 @@ from tests.sim.scenarios_upgrade import (
 from tests.sim.scenarios_upgrade_generations import (
     backed_out_and_upgraded_again,
     frozen_through_an_upgrade_and_back,
+    older_build_at_a_later_level,
+    rolled_to_a_build_of_a_later_level,
     standby_cut_off_from_the_new_primary,
     standby_ordered_to_take_over_behind_the_commit,
     two_upgraders_of_the_same_code,
@@ -271,6 +273,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "no lock store for the upgrader that holds the lock": lock_store_away(for_all=False),
     "a lock store put back to before an upgrade": store_restored_from_before,
     "a full volume behind an upgrade": volume_full_after_an_upgrade,
+    "replicas of two builds, and a later format level": rolled_to_a_build_of_a_later_level,
+    "an older build at a later format level": older_build_at_a_later_level,
     "a standby of the former code is cut off from the new primary": standby_cut_off_from_the_new_primary,
     "a standby of the former code takes over as head is set": standby_ordered_to_take_over_behind_the_commit,
     "a standby frozen through an upgrade and back": frozen_through_an_upgrade_and_back,

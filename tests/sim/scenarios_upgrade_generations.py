@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tests.sim.stage import BUSY, SECOND_US, epoch_of, given_up, leads_after, make, others_of, primary_of
+from tests.sim.stage import BUSY, SECOND_US, end, epoch_of, given_up, leads_after, make, others_of, primary_of
 from tests.sim.upgrade_stage import (
     COLLECTING,
     become,
@@ -23,9 +23,10 @@ from tests.sim.upgrade_stage import (
     with_upgrader,
 )
 
-from deathless.base.errors import UpgradeRequired
+from deathless.base.errors import NewerLevel, UpgradeRequired
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import parse_segment_name
+from deathless.codec.generations import NEWEST, Level
 from deathless.core import events as ev
 from deathless.simulation.checkers import Violation
 from deathless.simulation.nodes.cluster import Cluster
@@ -209,3 +210,58 @@ def _first_epoch(cluster: Cluster) -> int:
     """The oldest epoch of which a file stands."""
     names = (parse_segment_name(name) for name in cluster.disk.folders["log"].entries)
     return min(place[0] for place in names if place is not None)
+
+
+# ---- builds that know other format levels -------------------------------------------------------------------------
+
+
+def level_of(cluster: Cluster) -> int:
+    """Format level of the primary's log."""
+    worker = primary_of(cluster).worker_node
+    assert worker is not None
+    return worker.running.place.generation.level
+
+
+def put_to(node: ReplicaNode, level: int) -> None:
+    """Start a replica again, with a build that knows this level."""
+    node.kill_both()
+    node.level = level
+    node.start()
+
+
+def rolled_to_a_build_of_a_later_level(safeguards: Safeguards) -> list[Violation]:
+    """The log keeps its level while replicas are rolled, and until the build of the former code knows a later one."""
+    cluster = make(safeguards, level=Level.FIRST)
+    levels, extra = [level_of(cluster)], []
+    for node in list(cluster.replicas.values()):
+        put_to(node, NEWEST)
+        extra += [] if served(cluster) else ["nobody leads"]
+        extra += take_over(cluster)
+        levels.append(level_of(cluster))
+    for number, level in enumerate((Level.FIRST, NEWEST)):
+        if not upgrade_to(cluster, with_upgrader(cluster, f"u{number}", level=level)):
+            return given_up(cluster, f"upgrade {number} is not made")
+        follow_suit(cluster)
+        cluster.run_for(SECOND_US // 2)
+        extra += take_over(cluster)
+        levels.append(level_of(cluster))
+    if levels != [Level.FIRST] * 5 + [NEWEST]:
+        extra.append(f"the levels were {levels}")
+    return finish_upgrade(cluster, *extra, generation=3)
+
+
+def older_build_at_a_later_level(safeguards: Safeguards) -> list[Violation]:
+    """A replica is put back to a build that can't read the log: it stops with its code, and the others go on."""
+    cluster = make(safeguards)
+    node = others_of(cluster, primary_of(cluster))[0]
+    put_to(node, Level.FIRST)
+    cluster.run_for(SECOND_US)
+    supervisor = node.supervisor_node
+    refused = supervisor is not None and supervisor.machine.report.condition == NewerLevel.code
+    extra = [] if refused else ["an older build follows"]
+    extra += take_over(cluster)
+    if primary_of(cluster) is node:
+        extra.append("an older build leads")
+    put_to(node, NEWEST)
+    cluster.run_for(SECOND_US)
+    return end(cluster, *extra, expected=frozenset({NewerLevel.code}))

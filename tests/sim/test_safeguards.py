@@ -75,6 +75,7 @@ SHOWN = (
     ("compare_former", "a former code that loses a frame", "scenario"),
     ("checkpoint_before_head", "an upgrader is killed as it opens, before its first reply", "scenario"),
     ("verify_first_checkpoint", "a first checkpoint that was never good", "scenario"),
+    ("refuse_newer_level", "an older build at a later format level", "scenario"),
     ("changes_since_ready", "changed since it was made ready", "recovery"),
     ("lower_on_the_way_back", "upgraded, backed out and upgraded again under kills", "agreement"),
     # Copies.
@@ -98,6 +99,7 @@ ELSEWHERE = {
     "admit_by_id": "tests/sim/test_streams.py; needs sources",
     "welcome_confirmed": "tests/sim/test_streams.py; likewise",
     "remember_end": "tests/sim/test_streams.py; likewise",
+    "write_by_level": "core/primary/test_inputs.py; no program runs beside a replica in the simulation",
     "forget_unused": "core/primary/test_inputs.py; nobody forgets a stream in the simulation",
     "run_input_once": "tests/sim/test_streams.py; likewise",
     # Switched off by the tests of their modules, below tests/unit/deathless/.

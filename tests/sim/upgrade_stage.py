@@ -14,6 +14,7 @@ from tests.sim.stage import SECOND_US, Moment, end, epoch_of, given_up, leads_af
 
 from deathless.base.errors import UpgradeRequired
 from deathless.base.safeguards import Safeguards
+from deathless.codec.generations import NEWEST
 from deathless.core import events as ev
 from deathless.simulation.checkers import Violation
 from deathless.simulation.nodes.cluster import LAB_LIMITS, Cluster
@@ -33,12 +34,16 @@ COLLECTING: Final = replace(LAB_LIMITS, segment_bytes_max=1 << 15, checkpoint_ev
 Act = Callable[[ReplicaNode], None]
 
 
-def with_upgrader(cluster: Cluster, name: str = "u0", to: LabCode | None = None, *, ahead: int = 0) -> ReplicaNode:
-    """Start a replica of other code, and wait until the primary streams to it; `ahead`: see SimUpgrade."""
+def with_upgrader(
+    cluster: Cluster, name: str = "u0", to: LabCode | None = None, *, ahead: int = 0, level: int = NEWEST
+) -> ReplicaNode:
+    """Start a replica of other code, and wait until the primary streams to it; the rest: see SimUpgrade."""
     worker = primary_of(cluster).worker_node
     assert worker is not None
     code = worker.running_code
-    upgrade = SimUpgrade(ID, to or cluster.shared.beside.other_code(code), generation_of(cluster), ahead=ahead)
+    upgrade = SimUpgrade(
+        ID, to or cluster.shared.beside.other_code(code), generation_of(cluster), ahead=ahead, level=level
+    )
     node = cluster.add_upgrader(name, code, upgrade)
     node.start()
     assert comes_up_to_date(cluster, name), f"{name} is not up to date"

@@ -120,6 +120,13 @@ def test_frame_md_payloads_of_the_other_kinds(name: str, kind: int, fields: int)
         assert record[1:] == ["bank", bytes(16), 77, "seal", "directory:0123", bytes(range(16)), "r1", 2]
 
 
+def test_frame_md_a_cut_of_a_later_level() -> None:
+    data = golden("frame_cut_level")
+    assert (data[:4], number(data, 4, 2), data[6]) == (b"DLF1", 3, 1)
+    record = unpacked(data[128 : 128 + number(data, 36, 4)])
+    assert record[9:] == [1, 0, bytes(16), 2]
+
+
 # ---------------------------------------------------------------- checkpoint.md
 
 

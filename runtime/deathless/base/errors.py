@@ -26,9 +26,9 @@
     |  |  LaneUnknown, OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramClaimed,
     |  |  ProgramNotRepeated, ProgramVersionDiffers, TargetNotReached
     |- DataCorrupt     stored bytes are damaged: stop, an operator decides
-    |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
-    |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
-    |  |  OtherDirectory, FormerCodeMissing, ApplicationStateMissing
+    |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, NewerLevel, ForeignDirectory,
+    |  |  StoreOlderThanLog, HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers,
+    |  |  ServiceRolledBack, OtherDirectory, FormerCodeMissing, ApplicationStateMissing
     |- Closed          used after it was closed
     |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
@@ -103,6 +103,7 @@ from deathless.base.error_tree.stored import (
     HistoryDiffers,
     LogTruncated,
     NewerFormat,
+    NewerLevel,
     OtherDirectory,
     PeerBehind,
     ServiceRolledBack,
@@ -180,6 +181,7 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "LaneUnknown",
     "LogTruncated",
     "NewerFormat",
+    "NewerLevel",
     "NotParked",
     "NotRetryable",
     "NotUndelivered",

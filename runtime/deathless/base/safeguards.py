@@ -126,6 +126,8 @@ class Safeguards:
     checkpoint_before_head: bool = True  # what other code begins with is durable before head names it
     verify_first_checkpoint: bool = True  # and was read back before that
     changes_since_ready: bool = True  # what was made ready ahead of an upgrade gives way to what changed since
+    refuse_newer_level: bool = True  # a log of a format level that this build does not know is not read
+    write_by_level: bool = True  # what a log's readers of its level can't read is not written to it
     lower_on_the_way_back: bool = True  # older code is given its own shapes, which the code that serves makes
 
     # Who may do what.

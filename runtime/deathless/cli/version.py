@@ -29,6 +29,7 @@ PACKAGES = (
 def version(as_json: bool) -> int:
     """Print the versions of this program, its formats, the interpreter and the packages it uses."""
     from deathless.codec.frames import FORMAT_VERSION
+    from deathless.codec.generations import NEWEST
     from deathless.codec.versions import spoken
 
     installed = {}
@@ -41,13 +42,13 @@ def version(as_json: bool) -> int:
     if as_json:
         print_json(
             {
-                "deathless": own, "logFormat": FORMAT_VERSION,
+                "deathless": own, "logFormat": FORMAT_VERSION, "formatLevel": int(NEWEST),
                 "protocol": spoken().newest, "oldestProtocol": spoken().oldest,
                 "python": platform.python_version(), "packages": installed,
             }
         )  # fmt: skip
         return 0
-    print(f"deathless {own}; log format {FORMAT_VERSION}, protocol {spoken()}")
+    print(f"deathless {own}; log format {FORMAT_VERSION}, format level {NEWEST}, protocol {spoken()}")
     print(f"Python {platform.python_version()} on {platform.platform()}")
     print(", ".join(f"{name} {number}" for name, number in installed.items()))
     return 0

@@ -5,7 +5,8 @@ written again. Header, 128 bytes, little-endian:
 
     offset size field
     0      4    magic b"DLF1"
-    4      2    format version, u16: 1, and 2 of DATA (whose time records have four values since)
+    4      2    format version, u16: 1; 2 of DATA (whose time records have four values since); 3 of a CUT whose log has
+                a format level above the first
     6      1    kind (see FrameKind)
     7      1    checksum algorithm: 1 = CRC-32 (zlib)
     8      8    epoch of the writer
@@ -62,7 +63,8 @@ from deathless.codec.generations import FIRST, Generation, encode_of
 MAGIC: Final = b"DLF1"
 FORMAT_VERSION: Final = 2
 CONTROL_VERSION: Final = 1  # of every kind but DATA: nothing of them has changed
-READ_VERSIONS: Final = (1, 2)
+LEVEL_VERSION: Final = 3  # of a CUT of a later level: a build that knows no levels says then that it is too old
+READ_VERSIONS: Final = (1, 2, 3)
 BLOCK: Final = 4096
 HEADER: Final = struct.Struct("<4sHBBQQQIIQ16s16sQQIII20x")
 HEADER_BYTES: Final = HEADER.size
@@ -145,7 +147,7 @@ ORIGIN: Final = Position(0, 0, 0, 0, bytes(16))
 class Cut(msgspec.Struct, array_like=True, frozen=True):
     """Payload of CUT: where the epoch continues, and who may read it.
 
-    The last three are of the generation that the epoch's turns are of (`codec.generations`); cuts of older versions do
+    The last four are of the generation that the epoch's turns are of (`codec.generations`); cuts of older versions do
     not have them, and are of the first.
     """
 
@@ -161,10 +163,11 @@ class Cut(msgspec.Struct, array_like=True, frozen=True):
     generation: int = FIRST.number
     upgraded_lsn: int = FIRST.lsn
     upgraded_chain: bytes = FIRST.chain
+    level: int = FIRST.level
 
     def of_generation(self) -> Generation:
         """Give the generation that the epoch's turns are of."""
-        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain)
+        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain, self.level)
 
     def encode(self) -> bytes:
         """Give the payload."""
@@ -251,11 +254,15 @@ def encode_frame(  # noqa: PLR0913 - one argument per field of the header
     prev_chain: ChainHash,
     chain: ChainHash,
     index: int,
+    level: int = FIRST.level,
 ) -> bytes:
-    """Give the bytes of a frame without padding: header, then payload."""
+    """Give the bytes of a frame without padding: header, then payload; `level` is that of a CUT."""
+    version = FORMAT_VERSION if kind == FrameKind.DATA else CONTROL_VERSION
+    if level != FIRST.level:
+        version = LEVEL_VERSION
     fields = (
         MAGIC,
-        FORMAT_VERSION if kind == FrameKind.DATA else CONTROL_VERSION,
+        version,
         kind,
         CHECKSUM_CRC32,
         epoch,
@@ -317,7 +324,8 @@ def decode_frame(data: bytes, offset: int = 0) -> Frame | None:
     bare = data[offset : offset + CRC_AT] + bytes(4) + data[offset + CRC_AT + 4 : offset + HEADER_BYTES]
     if zlib.crc32(payload, zlib.crc32(bare, epoch & 0xFFFFFFFF)) != crc:
         return None
-    if magic != MAGIC or version not in READ_VERSIONS or algorithm != CHECKSUM_CRC32:
+    known = version in READ_VERSIONS and (version != LEVEL_VERSION or kind == FrameKind.CUT)
+    if magic != MAGIC or not known or algorithm != CHECKSUM_CRC32:
         raise NewerFormat(
             f"frame of format {magic!r} version {version}, checksum {algorithm}; this is version {FORMAT_VERSION}"
         )

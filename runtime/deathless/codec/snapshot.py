@@ -159,10 +159,11 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     generation: int = FIRST.number  # this and what follows: see codec.generations; older versions have the first alone
     upgraded_lsn: int = FIRST.lsn
     upgraded_chain: bytes = FIRST.chain
+    level: int = FIRST.level
 
     def of_generation(self) -> Generation:
         """Give the generation whose code made the state."""
-        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain)
+        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain, self.level)
 
     def encode(self) -> bytes:
         """Give the payload."""

@@ -175,14 +175,12 @@ class HandlerExecutor:
         self._small_bytes = min(FOLD_BYTES, limits.entity_bytes_max, limits.reply_bytes_max)  # up to this: no check
         activities = service.activities
         self._settings = Settings(
-            service=service.name,
-            seed=seed,
-            limits=limits,
+            service=service.name, version=service.version, seed=seed, limits=limits,
             activities={spec.function: spec for spec in activities.values()},
             topics=service.topics,
             sharding=sharding,
             failures=Failures(tell),
-        )
+        )  # fmt: skip
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
         self._blame = Blame(running)

@@ -37,7 +37,7 @@ from deathless.execution.interface.misfit import Misfit, Tally, merged
 from deathless.execution.interface.reading import reads
 from deathless.execution.interface.shapes import Shapes, show
 from deathless.execution.invocations.misfits import CARRY_DIFFERS, CARRY_OPEN, CARRY_RAISED, CARRY_UNFIT
-from deathless.execution.invocations.translation import IDENTITY, Translation
+from deathless.execution.invocations.translation import Translation
 from deathless.execution.migration.ahead import Ahead, Known, keys_in, together
 from deathless.execution.migration.messages import Fitting, fit_messages, under_way_in, waiting_in
 from deathless.execution.migration.state import Migrator, migrate_state
@@ -135,7 +135,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
         what = "keys would be renamed, and callers would go on with the former names, which are then born anew"
         return _refused(snapshot, compared, [Misfit("KeysRenamed", "keys", what, "keep the names of keys")])
     shards = (sharding or Sharding()).shards
-    translation: Translation = IDENTITY
+    translation = Translation(before.version)
     state, misfits, notes = snapshot.state, list[Misfit](), list(compared.notes)
     runs = any(hop.state or hop.maps for hop in way)
     if not compared.compatible or runs or lowered or carries:

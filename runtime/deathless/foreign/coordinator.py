@@ -35,6 +35,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from deathless.base.errors import ApplicationStateMissing, LaneUnknown, ProgramVersionDiffers
+from deathless.codec.generations import Level
 from deathless.codec.streams.packets import StreamWelcome
 from deathless.foreign.checkpoint_plan import CheckpointPlan, Every
 from deathless.foreign.checkpoints import Head, decode_lanes, encode_lanes
@@ -535,8 +536,9 @@ class Coordinator:
         begins, unsent = lane.items_from(max(first, each.sent + 1))
         each.sent = begins - 1 if unsent else each.sent
         at = 0
+        runs = target != OTHERS and each.level >= Level.RUNS
         while at < len(unsent):
-            group = [] if target == OTHERS else _run(unsent, at, min(RUN_BYTES, self._machine.message_bytes_max))
+            group = _run(unsent, at, min(RUN_BYTES, self._machine.message_bytes_max)) if runs else []
             if group:
                 items = pack(group)
             else:

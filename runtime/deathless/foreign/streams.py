@@ -54,6 +54,11 @@ class Stream:
         """The next id to offer; -1: nobody has said yet."""
         return self.connection.sender.next_id if self.welcome is not None else -1
 
+    @property
+    def level(self) -> int:
+        """Format level of the log when it was opened; 0: nobody has said yet."""
+        return self.welcome.level if self.welcome is not None else 0
+
     def offer(self, number: int, row: Emitted, note: bytes = b"") -> None:
         """Have a row logged under this id."""
         self.connection.sender.offer(number, encode_row(INPUT, b"", encode_emitted(row), note))

@@ -69,6 +69,9 @@ MEANINGS: Final = {
         "mount the newer log, or `kubectl deathless adopt --restored`",
     ),
     "DL4004": Meaning("StorageReady", "NewerFormat", "use the image that wrote the log, or a newer one"),
+    "DL4021": Meaning(
+        "StorageReady", "NewerFormat", "use the image that raised the log's format level, or a newer one"
+    ),
     "DL4005": Meaning("StorageReady", "ForeignDirectory", "point spec.logStorage at this service's own log"),
     "DL4006": Meaning("LockReady", "StoreOlderThanLog", "suspend the service, then `kubectl deathless adopt`"),
     "DL4007": Meaning(

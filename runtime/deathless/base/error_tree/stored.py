@@ -33,6 +33,13 @@ class NewerFormat(DataCorrupt):
     remedy = "run the version that wrote it, or a newer one"
 
 
+class NewerLevel(DataCorrupt):
+    """The log has a format level that this build does not know."""
+
+    code = "DL4021"
+    remedy = "run the build that raised the level, or a newer one; `deathless version` says up to which level it reads"
+
+
 class ForeignDirectory(DataCorrupt):
     """The directory belongs to another service, incarnation, fence or lock store."""
 

@@ -56,6 +56,7 @@ class StreamWelcome(msgspec.Struct, array_like=True, frozen=True):
     next_seq: UInt64  # 1: the stream is fresh, below id 0
     ended: bool
     note: Note
+    level: UInt32 = 1  # format level of the log (codec.generations): what its rows may hold
 
     @property
     def last_id(self) -> int:

@@ -28,7 +28,7 @@ learns that it is fenced, and one that is not does not. Does not: read input (so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -46,6 +46,7 @@ from deathless.base.errors import (
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
+from deathless.codec.generations import NEWEST
 from deathless.codec.messages import HEADER_BYTES, Kind, encode
 from deathless.codec.peer_messages import encode_body
 from deathless.codec.streams.packets import StreamBatch, StreamCommit, StreamHello, StreamRefused, StreamWelcome
@@ -93,9 +94,18 @@ class Inputs:
     Args:
         admission: holds what is pending, and says what is full.
         records: takes what is to be logged.
+        level: format level of the log, which sources are told.
     """
 
-    def __init__(self, *, admission: Admission, records: OwnRecords, limits: Limits, safeguards: Safeguards) -> None:
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        records: OwnRecords,
+        limits: Limits,
+        safeguards: Safeguards,
+        level: Callable[[], int] = lambda: NEWEST,
+    ) -> None:
         self.dropped = 0  # messages that came too early, or of a term that was over; for metrics
         self.repeated = 0  # messages whose id was admitted before; likewise
         self._streams = admission.streams
@@ -103,6 +113,7 @@ class Inputs:
         self._records = records
         self._limits = limits
         self._safeguards = safeguards
+        self._level = level
         self._owners: dict[StreamKey, Owner] = {}
         self._newcomers: dict[StreamKey, Newcomer] = {}  # the newest of each; not the owner
         self._logging: dict[StreamKey, int] = {}  # how many STREAM records of each are not confirmed
@@ -176,7 +187,8 @@ class Inputs:
         self._owners[key] = Owner(conn, nonce, self._term)
         next_seq = admitted.next_seq if admitted is not None else stream.next_seq
         ended = admitted.ended if admitted is not None else stream.ended
-        welcome = StreamWelcome(*key, nonce, stream.session, self._term, next_seq, ended, stream.note)
+        level = self._level() if self._safeguards.write_by_level else NEWEST
+        welcome = StreamWelcome(*key, nonce, stream.session, self._term, next_seq, ended, stream.note, level)
         return [Send(conn, struct_packet(Type.STREAM_WELCOME, welcome))]
 
     def forget(self, session: int) -> str:

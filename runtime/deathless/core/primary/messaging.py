@@ -41,6 +41,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.base.times import Due
 from deathless.codec.frames import Run
+from deathless.codec.generations import NEWEST
 from deathless.codec.messages import Kind, encode, encode_parked
 from deathless.codec.peer_messages import (
     DISCARD,
@@ -125,6 +126,7 @@ class Tables:
         retried: what became of the last order to run again what is parked at this lsn, once it is executed.
         due: when a time record has something to do.
         keys_floor_us: time of the latest UUIDv7 ever forgotten.
+        level: format level of the log (codec.generations).
     """
 
     outbox: Outbox = field(default_factory=Outbox)
@@ -138,6 +140,7 @@ class Tables:
     retried: Callable[[int], Retried] = _nothing_retried
     due: Callable[[], Due] = Due
     keys_floor_us: Callable[[], int] = int
+    level: Callable[[], int] = lambda: NEWEST
 
 
 class Messaging:
@@ -167,7 +170,9 @@ class Messaging:
         self.activities = Activities(
             limits=limits, safeguards=safeguards, records=self.records, processes=activity_processes
         )
-        self.inputs = Inputs(admission=admission, records=self.records, limits=limits, safeguards=safeguards)
+        self.inputs = Inputs(
+            admission=admission, records=self.records, limits=limits, safeguards=safeguards, level=tables.level
+        )
         self._tables = tables
         self._limits = limits
         self._admission = admission

@@ -38,7 +38,7 @@ from typing import Final, assert_never
 import msgspec
 
 from deathless.base.errors import Diverged as DivergedError
-from deathless.base.errors import GenerationEnded, LogTruncated, OtherSupervisor, Parked, UpgradeRequired
+from deathless.base.errors import GenerationEnded, LogTruncated, NewerLevel, OtherSupervisor, Parked, UpgradeRequired
 from deathless.base.limits import END_S, STOP_MAX_S, Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.supervisor.departure import Leave
@@ -107,7 +107,10 @@ from deathless.core.supervisor.worker_watch import WorkerWatch
 INGRESS_STOP_MAX_S: Final = 6.0
 """So long the ingress may answer what it took in, before the worker is told to stop."""
 FINAL_CODES: Final = frozenset(
-    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
+    (
+        *("DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"),
+        NewerLevel.code,
+    )
 )
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 

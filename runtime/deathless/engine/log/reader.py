@@ -28,6 +28,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, LogTruncated
 from deathless.codec.frames import BLOCK, ORIGIN, Frame, FrameKind, Position, RollTo
+from deathless.codec.generations import NEWEST
 from deathless.codec.untrusted import read_msgpack
 from deathless.engine.log.route import Identity, Leave, Place, Route, RouteFinder, missing
 from deathless.engine.log.segment_scan import Chain, Scanned, SegmentScan, segment_path
@@ -58,12 +59,17 @@ class LogReader:
         fs: the shared directory.
         identity: whose log it must be; None: anyone's.
         safeguards: all on, but in tests.
+        newest: format level up to which it is read.
     """
 
     def __init__(
-        self, fs: FileSystem, identity: Identity | None = None, safeguards: Safeguards = ALL_SAFEGUARDS
+        self,
+        fs: FileSystem,
+        identity: Identity | None = None,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+        newest: int = NEWEST,
     ) -> None:
-        self.routes = RouteFinder(fs, identity, safeguards)
+        self.routes = RouteFinder(fs, identity, safeguards, newest)
         self._fs = fs
         self._safeguards = safeguards
         self._mark: _Mark | None = None

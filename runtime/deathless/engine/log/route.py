@@ -25,6 +25,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, ForeignDirectory, LogTruncated
 from deathless.codec.frames import BLOCK, ORIGIN, Cut, Frame, FrameKind, Position, parse_segment_name
+from deathless.codec.generations import NEWEST, check_level
 from deathless.codec.untrusted import read_msgpack
 from deathless.engine.log.segment_scan import LOG_FOLDER, SegmentScan, segment_path
 from deathless.engine.ports import FileSystem
@@ -126,20 +127,26 @@ class RouteFinder:
         fs: the shared directory.
         identity: whose log it must be; None: anyone's (tools that only look).
         safeguards: all on, but in tests.
+        newest: format level up to which the log is read.
     """
 
     def __init__(
-        self, fs: FileSystem, identity: Identity | None = None, safeguards: Safeguards = ALL_SAFEGUARDS
+        self,
+        fs: FileSystem,
+        identity: Identity | None = None,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+        newest: int = NEWEST,
     ) -> None:
         self._fs = fs
         self._identity = identity
         self._safeguards = safeguards
+        self._newest = newest
 
     def find(self, head: int, lsn: int) -> Route:
         """Find the way from the first frame that matters to a reader at `lsn` to the end of the log of `head`.
 
         The start's lsn is at or below `lsn` (0 is below every message).
-        Raises: LogTruncated, CorruptFrame, ForeignDirectory, NewerFormat, OSError.
+        Raises: LogTruncated, CorruptFrame, ForeignDirectory, NewerFormat, NewerLevel, OSError.
         """
         return self._find(head, lsn, whole=False)
 
@@ -153,13 +160,15 @@ class RouteFinder:
     def cut(self, epoch: int) -> Cut:
         """Read the cut of an epoch.
 
-        Raises: LogTruncated when file or cut are missing; ForeignDirectory.
+        Raises: LogTruncated when file or cut are missing; ForeignDirectory; NewerLevel.
         """
         path = segment_path(epoch, 0)
         frame = self._first_frame(epoch, 0, None, f"epoch {epoch} begins there")
         if frame is None or frame.kind != FrameKind.CUT:
             raise LogTruncated(f"{path} has no cut: nothing says what epoch {epoch} continues")
         cut = decode_cut(frame, path)
+        if self._safeguards.refuse_newer_level:
+            check_level(cut.level, path, self._newest)
         if self._identity is not None and self._safeguards.check_identity:
             self._identity.check(cut, epoch, path)
         return cut

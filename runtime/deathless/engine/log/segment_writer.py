@@ -50,6 +50,7 @@ from deathless.codec.frames import (
     encode_frame,
     padded,
 )
+from deathless.codec.generations import Level
 from deathless.engine.log.prepared import PreparedSegment
 from deathless.engine.log.segment_scan import LOG_FOLDER, segment_path
 from deathless.engine.log.spare import Spare
@@ -122,8 +123,17 @@ class SegmentWriter:
         """May frames be appended?"""
         return self._state is WriterState.OPEN
 
-    def begin(self, epoch: int, cut: bytes, base: Position, copies: Sequence[Frame], incarnation: int) -> None:
-        """Create the epoch's first file with cut and copies, durable when this returns.
+    def begin(
+        self,
+        epoch: int,
+        cut: bytes,
+        base: Position,
+        copies: Sequence[Frame],
+        incarnation: int,
+        *,
+        level: int = Level.FIRST,
+    ) -> None:
+        """Create the epoch's first file with cut and copies, durable when this returns; `level` is the cut's.
 
         Raises: OutOfSpace: nothing was left behind, try again later. StoreOlderThanLog when the file exists. OSError:
             stop.
@@ -138,7 +148,7 @@ class SegmentWriter:
         self._prepared.begin()
         self._lsn, self._chain = base.lsn, ChainHash(base.chain)
         with self._failing():
-            self._write_first(cut, base.lsn, copies)
+            self._write_first(cut, base.lsn, copies, level)
             if self._safeguards.sync_copies:
                 self._fs.sync(self._file.handle)
             if self._safeguards.sync_folder:
@@ -276,13 +286,14 @@ class SegmentWriter:
             raise OutOfSpace(f"no space for the {size} bytes of cut and copies in {path}")
         return handle
 
-    def _write_first(self, cut: bytes, confirmed_lsn: int, copies: Sequence[Frame]) -> None:
+    def _write_first(self, cut: bytes, confirmed_lsn: int, copies: Sequence[Frame], level: int) -> None:
         """Write cut and copies; a copy keeps lsn, payload and chain hashes and gets this epoch and its new place."""
         parts: list[bytes] = []
         size = 0
         items = [(FrameKind.CUT, cut, self._lsn + 1, 0), *[(f.kind, f.payload, f.first_lsn, f.count) for f in copies]]
         for kind, payload, first_lsn, count in items:
-            frame, data = self._encode(kind, payload, first_lsn, count, confirmed_lsn)
+            of_cut = level if kind == FrameKind.CUT else Level.FIRST
+            frame, data = self._encode(kind, payload, first_lsn, count, confirmed_lsn, of_cut)
             data += bytes(padded(len(data)) - len(data))
             parts.append(data)
             size += len(data)
@@ -299,7 +310,9 @@ class SegmentWriter:
         self._offset += len(data)
         parts.clear()
 
-    def _encode(self, kind: int, payload: bytes, first_lsn: int, count: int, confirmed_lsn: int) -> tuple[Frame, bytes]:
+    def _encode(
+        self, kind: int, payload: bytes, first_lsn: int, count: int, confirmed_lsn: int, level: int = Level.FIRST
+    ) -> tuple[Frame, bytes]:
         """Give the frame and its bytes, without padding."""
         chain = chain_after(self._chain, first_lsn, payload) if kind == FrameKind.DATA else self._chain
         data = encode_frame(
@@ -313,6 +326,7 @@ class SegmentWriter:
             prev_chain=self._chain,
             chain=chain,
             index=self._index,
+            level=level,
         )
         frame = Frame(
             kind,

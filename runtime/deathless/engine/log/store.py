@@ -35,6 +35,7 @@ import msgspec
 from deathless.base.errors import Closed, Internal, LogTruncated, StoreOlderThanLog
 from deathless.base.limits import Limits
 from deathless.codec.frames import BLOCK, Cut, Frame, segment_name
+from deathless.codec.generations import NEWEST
 from deathless.engine.log.overview import newest_opening
 from deathless.engine.log.prepared import PreparedSegment
 from deathless.engine.log.reader import LogReader
@@ -67,6 +68,7 @@ class ShardLog:
         instance: which of several that call themselves this replica; empty: there is one at a time.
         maker: fills segments ahead of time; None: there are none of these.
         nonce: that no other process of this replica ever has, where there is a maker.
+        newest: format level up to which it is read.
     """
 
     def __init__(
@@ -80,11 +82,12 @@ class ShardLog:
         instance: str = "",
         maker: SegmentMaker | None = None,
         nonce: str = "",
+        newest: int = NEWEST,
     ) -> None:
         self._fs = fs
         self._safeguards = safeguards
         self._replica_folder = f"replicas/{replica}"
-        self._reader = LogReader(fs, identity, safeguards)
+        self._reader = LogReader(fs, identity, safeguards, newest)
         self._adopted_through = identity.adopted_through if identity is not None else 0
         self._kept = (0, 0)  # epoch and roll of the newest file before our epoch that our cut or our copies are from
         self._spare = Spare(fs, replica, limits.spare_bytes, instance=instance)
@@ -167,7 +170,8 @@ class ShardLog:
             or decoded.incarnation != incarnation
         ):
             raise Internal(f"cut of epoch {epoch} does not fit the tail that it continues")
-        self._writer.begin(epoch, cut, tail.position, [frame for frame, _ in tail.unconfirmed], incarnation)
+        copies = [frame for frame, _ in tail.unconfirmed]
+        self._writer.begin(epoch, cut, tail.position, copies, incarnation, level=decoded.level)
         copied = tail.unconfirmed[-1][0].epoch if tail.unconfirmed else 0
         self._kept = (copied, ROLLS_END) if copied else (tail.position.epoch, tail.position.roll)
 

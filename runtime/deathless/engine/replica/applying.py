@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from deathless.base.errors import CorruptFrame, DeathlessError, GenerationEnded, LogTruncated, UpgradeRequired
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Cut, Frame
-from deathless.codec.generations import FIRST, Generation
+from deathless.codec.generations import FIRST, NEWEST, Generation
 from deathless.codec.snapshot import Head, Snapshot
 from deathless.core.replica.replica import ShardPlace
 from deathless.engine.ports import LockView, LogStore
@@ -42,12 +42,14 @@ class Code(NamedTuple):
         fingerprint: as a log that begins now carries it.
         what_differs: says how the code with a fingerprint differs from ours; empty: nobody knows.
         spellings: other fingerprints that mean our code; the one that head's cut has is the one that we write.
+        level: newest format level that is known here (codec.generations); a log that begins has it.
     """
 
     fingerprint: bytes
     adopted: frozenset[tuple[bytes, int]] = frozenset()
     what_differs: Callable[[bytes], str] = lambda _: ""
     spellings: frozenset[bytes] = frozenset()
+    level: int = NEWEST
 
     def means(self, fingerprint: bytes) -> bool:
         """Does a fingerprint mean this code?"""
@@ -130,6 +132,7 @@ class Applying:
         """
         if cut is None:
             return
+        self._begin_with(cut)
         if self.code.means(cut.fingerprint):
             self.code = self.code.spelled(cut.fingerprint)
         place, generation = self._place, cut.of_generation()
@@ -137,6 +140,15 @@ class Applying:
             raise self._other_code(cut)
         if generation != place.generation and self._safeguards.compare_generation:
             raise _ended(generation, place.generation.number)
+
+    def begin_log(self) -> None:
+        """We write the first epoch of all: its level is the newest that we know."""
+        self._place.generation = FIRST._replace(level=self.code.level)
+
+    def _begin_with(self, cut: Cut) -> None:
+        """Who has run nothing yet is of the generation that the service began with, and of its level."""
+        if self._place.lsn == 0 and cut.generation == FIRST.number:
+            self._place.generation = cut.of_generation()
 
     def of_other_code(self, cut: Cut) -> bool:
         """Does the cut name other code than ours?"""
@@ -190,7 +202,9 @@ class Applying:
         if cut is not None and self.of_other_code(cut) and not adopted:
             raise self._other_code(cut)
         snapshot = self._checkpoints.load_newest(lambda head: self._fits(head, generation))
-        if snapshot is None and place.generation != generation:
+        if cut is not None:
+            self._begin_with(cut)
+        if snapshot is None and place.generation != generation and generation.lsn:
             snapshot = self._checkpoints.load_at(generation.lsn, generation.chain)
             if snapshot is None or not self._fits(snapshot.head(), generation):
                 raise LogTruncated(
@@ -224,6 +238,11 @@ class Applying:
 
     def apply_one(self, frame: Frame) -> None:
         """Run a confirmed frame. Raises: as `apply`."""
+        if self._place.lsn == 0 and frame.count:  # where it comes by the stream, the log had no epoch when we looked
+            try:
+                self._begin_with(self._log.check_head(frame.epoch))
+            except LogTruncated as error:  # it was collected meanwhile: the next start has a checkpoint
+                raise GenerationEnded(error.message) from error
         try:
             self._runner.apply(frame)
         except UpgradeRequired as error:  # an upgrade was made while we followed: what runs now the next start asks

@@ -179,6 +179,11 @@ class Former(Protocol):
     Both calls before `migrated` only order; what fails in them is told by `migrated`.
     """
 
+    @property
+    def level(self) -> int:
+        """Newest format level that its build knows (codec.generations), as far as it said by now."""
+        ...
+
     def restore(self, snapshot: Snapshot) -> None:
         """Have it begin with a checkpoint of its own."""
         ...

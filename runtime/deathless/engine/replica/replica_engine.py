@@ -99,6 +99,7 @@ class ReplicaEngine:
             retried=shard.take_retried,
             due=lambda: shard.place.due,
             keys_floor_us=lambda: shard.keys.floor_us,
+            level=lambda: shard.place.generation.level,
         )
         self.log = log
         self.service = service

@@ -216,7 +216,10 @@ class TakeoverSteps:
         place = self._place
         view = self._view
         assert view is not None
-        self._applying.check_code(self._log.check_store(head, view.epoch, view.revision))
+        cut = self._log.check_store(head, view.epoch, view.revision)
+        if cut is None:
+            self._applying.begin_log()
+        self._applying.check_code(cut)
         read = head == 0
         while not read:
             read = self._applying.read_stretch(head)

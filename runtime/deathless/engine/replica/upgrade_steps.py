@@ -22,7 +22,7 @@ from deathless.base.ids import SYSTEM_SESSION, ChainHash, Epoch, Incarnation, Ls
 from deathless.base.safeguards import Safeguards
 from deathless.base.times import NEVER
 from deathless.codec.frames import Cut, Frame, FrameKind, Run, chain_after, decode_data
-from deathless.codec.generations import Generation, Upgraded, encode_upgraded
+from deathless.codec.generations import Generation, Upgraded, encode_upgraded, raised
 from deathless.codec.messages import Kind, decode, decode_time
 from deathless.codec.snapshot import Snapshot
 from deathless.core import events as ev
@@ -194,7 +194,7 @@ class UpgradeSteps:
     def _run_record(self, epoch: int, snapshot: Snapshot) -> Frame:
         """Restore what was made, and have the new code run the record; gives its frame."""
         engine, upgrade = self._engine, self._upgrade
-        since = snapshot.since
+        since, level = snapshot.since, engine.place.generation.level
         if self._ready is not None and (since is None or since.begun.digest != self._ready.name):
             self._drop()  # it is of other states
         engine.shard.restore(snapshot, same_code=False, ready=self._ready)
@@ -208,6 +208,7 @@ class UpgradeSteps:
             upgrade.to_version,
             upgrade.code.fingerprint,
             upgrade.time_us,
+            raised(level, upgrade.code.level, upgrade.former.level),
         )
         frame = run_record(engine.shard, record, engine.service.incarnation)
         engine.applying.goes_on(upgrade.code, engine.shard)
@@ -240,5 +241,5 @@ def begin_generation(shard: Shard, record: Upgraded) -> bytes:
     place = shard.place
     executed = shard.execute([(Run(0, 0, 0, 1), [encode_upgraded(record)])])
     place.chain = chain_after(ChainHash(place.chain), Lsn(place.lsn), executed.payload)
-    place.generation = Generation(record.generation, place.lsn, place.chain)
+    place.generation = Generation(record.generation, place.lsn, place.chain, record.level)
     return executed.payload

@@ -391,6 +391,7 @@ class Invocation:
             asked=list(self.recorded.records),
             shared=self.plan.spec.shared,
             state=None if held == self.current else self.current,
+            begun_in=self.turn.begun_in,
         )
         if self._look is None:
             return record

@@ -27,6 +27,7 @@ from deathless.codec.untrusted import UNREADABLE
 from deathless.execution.invocations.misfits import UnfitInvocation
 
 STATE_HASH_BYTES: Final = 16
+_WAITS: Final = 1  # tag of SuspendedInvocation
 CLIENT, REQUEST, FORK, TICK = 0, 1, 2, 3
 """Kinds of an Origin."""
 
@@ -104,7 +105,7 @@ CAME_RESPONSE, CAME_OUTCOME, CAME_ATTEMPT, CAME_VALUE, CAME_CANCEL, CAME_REPLACE
 was completed with, that its caller waits no more, that a peer was created anew."""
 
 
-class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
+class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=_WAITS):
     """See the module."""
 
     id: int
@@ -126,6 +127,7 @@ class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
     state: bytes | None = None  # behind its last turn; None: as the key's, or of version 1
     looked: list[Looked] | None = None  # what it saw of its maps, in order; None: its state has none, or of version 1
     fields: list[str] = []  # names of the maps that it looked at
+    begun_in: int = 0  # version of the code in which it began; 0, which is left out: in the one that kept this
 
 
 class SuspendedLooks(msgspec.Struct, array_like=True, frozen=True, tag=5):
@@ -187,8 +189,15 @@ class SuspendedHeld(msgspec.Struct, array_like=True, frozen=True, tag=6):
 
 Suspended = SuspendedInvocation | SuspendedLooks
 Record = Suspended | SuspendedReply | SuspendedMessage | SuspendedSchedule | SuspendedHeld
-encode_record: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """Encode one record; of what began in the present version, the bytes are those of before there were others."""
+    if type(record) is SuspendedInvocation and not record.begun_in:
+        return _encode((_WAITS, *msgspec.structs.astuple(record)[:-1]))
+    return _encode(record)
 
 
 def decode_record(data: bytes) -> Record:

@@ -14,6 +14,7 @@ bytes. Does not: run the turns that follow (who takes the TIME record in calls `
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -100,7 +101,7 @@ class Restoration:
         table.clear()
         self._carrying = Carrying(self._plans, self._entities)
         comparison = Comparison(self._plans, self._entities, self._settings, strict=same_code)
-        translator = Translator(translation, self._settings.service)
+        translator = Translator(translation, self._settings.service, self._settings.version)
         left = dict(ready or ())
         for data in suspended:
             if data in left and self._enter(left[data]):
@@ -244,7 +245,8 @@ class Restoration:
             if held.came:
                 # It has to be given what came, by turns: those belong to a record of the log.
                 self._leave(invocation)
-                data = held.record if translator.idle else encode_record(translated)
+                same = translator.idle and translated.begun_in == record.begun_in
+                data = held.record if same else encode_record(translated)
                 self._table.hold(HeldInvocation(replace(held, record=data, misfit=None)))
         except Unfit as unfit:
             if comparison.strict:
@@ -304,6 +306,8 @@ class Restoration:
         first = (record.count, record.order, record.part)
         place = (record.lsn, record.now_us, record.elapsed_us or record.now_us)
         invocation = table.make(plan, received, record.id, place, record.since_us, first, record.start)
+        if record.begun_in:
+            invocation.turn.settings = dataclasses.replace(self._settings, begun_in=record.begun_in)
         table.tables.note_caller(received.origin, record.id)
         try:
             invocation.run_again(entities, record, Differences(record, comparison))  # its turns were admitted then

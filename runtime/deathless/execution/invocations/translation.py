@@ -39,7 +39,13 @@ class Translation:
     """One that leaves everything as it is; derived classes give what is other, as a function of what they are given.
 
     Whatever a method raises holds the invocation that it was for (misfit Untranslated).
+
+    Args:
+        version: of the code whose words are kept; 0: the one that they are for.
     """
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
 
     def state(self, key: bytes, state: bytes) -> bytes:
         """Give the encoded state of a key in the new shape."""
@@ -95,14 +101,16 @@ class Translator:
     Args:
         translation: what it says.
         service: the own one's name: handlers of others keep their names.
+        version: of the code that the words are for; 0: they are kept on, as if by the code that kept them.
     """
 
-    __slots__ = ("_service", "_translation", "idle")
+    __slots__ = ("_service", "_translation", "_version", "idle")
 
-    def __init__(self, translation: Translation, service: str) -> None:
+    def __init__(self, translation: Translation, service: str, version: int = 0) -> None:
         self._translation = translation
         self._service = service
-        self.idle = type(translation) is Translation  # True: it changes nothing
+        self._version = version
+        self.idle = type(translation) is Translation  # True: it changes no words
 
     def carried(self, method: str) -> Carried | None:
         """Give how a suspended handler is carried, by its former name; None: it is not."""
@@ -130,8 +138,9 @@ class Translator:
 
         Raises: likewise.
         """
+        begun_in = self._begun_in(record)
         if self.idle:
-            return record
+            return record if begun_in == record.begun_in else replace(record, begun_in=begun_in)
         key = record.received.key
         state = self._state(key, record.state)
         asked, looked = record.asked, record.looked
@@ -144,7 +153,13 @@ class Translator:
             state=state,
             state_hash=record.state_hash if state is None else state_hash(state),
             looked=None if looked is None else [self._looked(key, record.fields, each) for each in looked],
+            begun_in=begun_in,
         )
+
+    def _begun_in(self, record: SuspendedInvocation) -> int:
+        """Give the version in which it began, as the new code keeps it; what has not begun begins in that."""
+        begun_in = (record.begun_in or self._translation.version) if record.lsn else 0
+        return 0 if begun_in == self._version else begun_in
 
     def _state(self, key: bytes, state: bytes | None) -> bytes | None:
         return None if state is None else self._translation.state(key, state)

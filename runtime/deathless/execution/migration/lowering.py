@@ -155,6 +155,7 @@ class Down(Translation):
     """
 
     def __init__(self, service: Service, former: Interface, migrator: Migrator | None) -> None:
+        super().__init__()
         self._service = service
         self._changes: Changes = service.declared
         self._version = former.version

@@ -24,10 +24,10 @@ class Versions(Translation):
     """
 
     def __init__(self, migrator: Migrator, fitting: Fitting, before: Interface) -> None:
+        super().__init__(before.version)
         self._migrator = migrator
         self._fitting = fitting
         self._changes = migrator.service.declared
-        self._version = before.version
 
     def state(self, key: bytes, state: bytes) -> bytes:
         """See Translation. Raises: InvalidService where it can't be migrated."""
@@ -40,7 +40,7 @@ class Versions(Translation):
 
     def handler(self, method: str) -> str:
         """See Translation; what was removed keeps its name, under which it fails."""
-        return self._changes.name_now(method, self._version) or method
+        return self._changes.name_now(method, self.version) or method
 
     def arguments(self, method: str, arguments: bytes) -> bytes:
         """See Translation. Raises: what does not fit."""
@@ -48,12 +48,12 @@ class Versions(Translation):
 
     def activity(self, name: str) -> str:
         """As `handler`."""
-        return self._changes.name_now(name, self._version) or name
+        return self._changes.name_now(name, self.version) or name
 
     def schedule(self, name: str) -> str:
         """As `handler`."""
-        return self._changes.name_now(name, self._version) or name
+        return self._changes.name_now(name, self.version) or name
 
     def carried(self, method: str) -> Carried | None:
         """See Translation."""
-        return self._changes.carried.get((method, self._version))
+        return self._changes.carried.get((method, self.version))

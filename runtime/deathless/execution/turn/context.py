@@ -86,6 +86,21 @@ class Context(QueryContext):
         return self._now().lsn
 
     @property
+    def begun_in(self) -> int:
+        """Version of the service's code in which this handler began; the same in all its turns and in every replay.
+
+            total = await ctx.call("stock", "", "total") if ctx.begun_in >= 2 else 0
+
+        A handler that waits while the service is upgraded is run again by the new code, and has to ask for the same:
+        it tells by this which way it went before. Everywhere else it is the version of the code that runs. Behind
+        `continue_with`, and where it is carried, a handler begins anew.
+        """
+        turn = self._now()
+        if turn.begun_in:
+            return turn.begun_in
+        return turn.settings.version if turn.settings is not None else 1
+
+    @property
     def random(self) -> Random:
         """Chance of this turn; the same numbers in every replay."""
         return self._now().chance()

@@ -78,6 +78,8 @@ class Settings:
     """What is the same for all turns of an executor."""
 
     service: str = ""
+    version: int = 1  # of the service's code
+    begun_in: int = 0  # version of the code in which the invocation began that a turn is of; 0: in this one
     seed: bytes = bytes(32)
     limits: Limits = field(default_factory=Limits)
     activities: Mapping[Function, ActivitySpec] = field(default_factory=dict)
@@ -106,8 +108,8 @@ class Turn:
     """The executor's side of a context: what the next turn shall see. Owner of the operations of an invocation."""
 
     __slots__ = (
-        "alive", "asked", "before", "chain", "count", "elapsed_us", "key", "lsn", "now_us", "order", "part", "random",
-        "seed", "settings", "trace", "used", "waits",
+        "alive", "asked", "before", "chain", "count", "elapsed_us", "key", "lsn", "now_us", "order", "part",
+        "random", "seed", "settings", "trace", "used", "waits",
     )  # fmt: skip
 
     def __init__(self, seed: bytes, now_us: int, settings: Settings | None = None) -> None:
@@ -128,6 +130,11 @@ class Turn:
         self.order = 0  # resolved ones
         self.part = 0  # turns of the invocation before this one
         self.trace = b""  # context of what the handler causes; empty: none
+
+    @property
+    def begun_in(self) -> int:
+        """Version of the code in which its invocation began; 0: in this one."""
+        return self.settings.begun_in if self.settings is not None else 0
 
     def chance(self) -> Random:
         """Give the generator of this turn."""

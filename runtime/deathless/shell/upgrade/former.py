@@ -32,6 +32,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, UpgradeCalledOff, UpgradeRefused
 from deathless.codec import checkpoint
 from deathless.codec.frames import Frame
+from deathless.codec.generations import Level
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
@@ -85,6 +86,13 @@ class _Waiting(NamedTuple):
     cut: bool  # it is for good: nothing is prepared any more
 
 
+class _Said(NamedTuple):
+    """What it said of itself last."""
+
+    lsn: int = 0  # up to which it has run the log
+    level: int = Level.FIRST  # newest format level that its build knows
+
+
 class FormerProcess(asyncio.Protocol):
     """One run of it.
 
@@ -110,7 +118,7 @@ class FormerProcess(asyncio.Protocol):
         back: Back | None = None,
     ) -> None:
         self.problem: DeathlessError | None = None  # why it can't go on; None: it does
-        self.stands = 0  # lsn up to which it has run the log, as it said last
+        self._said = _Said()
         self._begin = Begin(msgspec.json.encode(config), seed, fingerprint)
         self._link = link
         self._path = Path(scratch) / f"upgrade.{os.getpid()}.former"
@@ -144,7 +152,17 @@ class FormerProcess(asyncio.Protocol):
         self._link.close()
         self._path.unlink(missing_ok=True)
 
+    @property
+    def stands(self) -> int:
+        """Lsn up to which it has run the log, as it said last."""
+        return self._said.lsn
+
     # ---- the port ----------------------------------------------------------------------------------------------
+
+    @property
+    def level(self) -> int:
+        """See Former; an older build says none, and knows the first alone."""
+        return self._said.level
 
     def restore(self, snapshot: Snapshot) -> None:
         """See Former: it reads the checkpoint itself."""
@@ -218,7 +236,9 @@ class FormerProcess(asyncio.Protocol):
 
     def _packet(self, kind: int, body: bytes) -> None:
         if kind == Kind.STANDS:
-            self.stands = int.from_bytes(body, "little")
+            self._said = self._said._replace(lsn=int.from_bytes(body, "little"))
+        elif kind == Kind.LEVEL:
+            self._said = self._said._replace(level=max(int.from_bytes(body, "little"), Level.FIRST))
         elif kind == Kind.GIVEN:
             self._take(self._look, prepare=self._is_trial and body[PLACE.size :] == GIVES_CHANGES)
         elif kind == Kind.GIVEN_CHANGES:

@@ -25,6 +25,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DeathlessError, InvalidArgument, UpgradeRequired
 from deathless.codec import checkpoint
 from deathless.codec.checkpoint_ahead import changes_between
+from deathless.codec.generations import NEWEST
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_json, read_msgpack
 from deathless.engine.log.checkpoint_store import CheckpointStore
@@ -256,6 +257,7 @@ def serve(line: Line, config: ReplicaConfig | None = None) -> None:
         for kind, body in packets:
             if kind == Kind.BEGIN:
                 code = FormerCode(read_msgpack(body, Begin), config)
+                line.send(Kind.LEVEL, NEWEST.to_bytes(4, "little"))
             elif code is None:
                 raise InvalidArgument(f"packet {kind} before BEGIN")
             elif kind == Kind.RESTORE:

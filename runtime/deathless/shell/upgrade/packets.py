@@ -5,6 +5,7 @@
     RESTORE (place of a checkpoint)    ----->  reads it from the service's folder
     APPLY (a confirmed frame)          ----->  runs it, and compares
                                        <-----  STANDS (lsn), now and then
+                                       <-----  LEVEL (u32), once behind BEGIN: newest format level that it knows
     GIVE (a path)                      ----->  writes everything it holds there, as a checkpoint
                                        <-----  GIVEN (lsn, chain), or FAILED (code, text) at any time, and the end
     GIVE_CHANGES (a path)              ----->  the same, of the state only what changed since it was given whole
@@ -15,7 +16,8 @@
                                        <-----  LOWERED_CHANGES (as LOWERED, keys that are gone)
 
 A packet is u32 length of its body, u8 kind, body, all integers little-endian. Both ends may be of other versions of
-Deathless: what a kind has is never changed, kinds are added. GIVEN ends with GIVES_CHANGES where GIVE_CHANGES is known,
+Deathless: what a kind has is never changed, kinds are added. An older former code says no LEVEL, and knows the first
+alone; an older upgrader passes it over. GIVEN ends with GIVES_CHANGES where GIVE_CHANGES is known,
 and LOWERED says so of BACK_CHANGES.
 
 At a socket of the former server (former_server) 8 bytes stand before the first packet: u32 hash seed, u32 what the
@@ -60,6 +62,7 @@ class Kind(enum.IntEnum):
     GIVEN_CHANGES = 11
     BACK_CHANGES = 12
     LOWERED_CHANGES = 13
+    LEVEL = 14
 
 
 class Begin(msgspec.Struct, array_like=True, frozen=True):

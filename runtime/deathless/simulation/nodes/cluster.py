@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.generations import NEWEST
 from deathless.simulation.checkers.history import History, Violation
 from deathless.simulation.nodes.former import SimUpgrade
 from deathless.simulation.nodes.replica_node import ReplicaNode, Shared
@@ -67,6 +68,7 @@ class Setup:
         capacity_bytes: of the volume, all the time; None: no end.
         proofs: whoever orders, reports or follows shows in which directory it stands. Off where no copy is made: a
             connection takes a few messages less, and nobody is there who could not show it.
+        level: newest format level (codec.generations) that the builds know with which its replicas are first started.
     """
 
     prefix: str = ""
@@ -80,6 +82,7 @@ class Setup:
     workload: WorkloadProfile | None = None
     capacity_bytes: int | None = None
     proofs: bool = False
+    level: int = NEWEST
     safeguards: Safeguards = ALL_SAFEGUARDS
 
     def names(self) -> tuple[str, ...]:
@@ -182,6 +185,7 @@ class Cluster:
         self.replicas = {name: ReplicaNode(name, self.shared) for name in setup.names()}
         for node in self.replicas.values():
             node.weather.halves_share = setup.halves_share
+            node.level = setup.level
         self.tap = Tap(self.scheduler, setup.names())
         self.network.taps.append(self.tap)
         self.clients: dict[str, ClientNode] = {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from deathless.base.errors import DeathlessError, UpgradeCalledOff
 from deathless.codec.checkpoint_ahead import changes_between
 from deathless.codec.frames import Frame
+from deathless.codec.generations import NEWEST
 from deathless.codec.map_entries import PREFIX
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.engine.shard.assembly import open_shard
@@ -41,6 +42,7 @@ class SimUpgrade:
         hangs: the migration never ends.
         unfit: what it gives can't be restored by the new code.
         behind: the former code loses the last frame that it was told of.
+        level: newest format level that the build knows which runs the former code.
         ahead: number of things that it is told of before the state is written ahead, from 1; 0: by chance, or never.
     """
 
@@ -52,6 +54,7 @@ class SimUpgrade:
     unfit: bool = False
     behind: bool = False
     ahead: int = 0
+    level: int = NEWEST
 
 
 class SimFormer:
@@ -70,6 +73,7 @@ class SimFormer:
         self._shard: Shard = open_shard(
             code.definition, worker.limits, seed, sharding=host.sharding, safeguards=host.safeguards
         )
+        self.level = upgrade.level
         self._last: Frame | None = None  # that it was told of, where it may lose it
         # A chance of its own: whether something is written ahead changes nothing else of a run.
         chance = random.Random(f"{upgrade.id.hex()} {host.name} {seed.hex()}")

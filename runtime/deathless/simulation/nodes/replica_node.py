@@ -19,6 +19,7 @@ from typing import Final
 from deathless.base.errors import CopiedDirectory, DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.codec.generations import NEWEST
 from deathless.codec.peer_messages import ActivityStart, Target
 from deathless.core.access.directory_proof import KINDS
 from deathless.core.replica.witness import Sighting
@@ -152,6 +153,8 @@ class LockCalls:
 
 class ReplicaNode:
     """One machine; see the module. Attributes are what worker and supervisor ask of their `Host`."""
+
+    level: int = NEWEST  # newest format level that its build knows
 
     def __init__(self, name: str, shared: Shared) -> None:
         self.name = name

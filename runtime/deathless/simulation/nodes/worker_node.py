@@ -97,6 +97,7 @@ class Host(Stands, Protocol):
     service_name: str
     code: LabCode
     upgrade: SimUpgrade | None
+    level: int  # newest format level that its build knows
     sharding: Sharding
     chance: random.Random
     clock: SimClock
@@ -254,6 +255,7 @@ class WorkerNode:
             # A roll has syncs of its own: they would hide one that a test leaves out.
             maker=SimSegmentMaker(self, filesystem) if host.safeguards == ALL_SAFEGUARDS else None,
             nonce=f"{self.process.name}.{self.process.generation}",
+            newest=host.level,
         )
         upgrade = self._upgrade(log, view)
         shard = open_shard(
@@ -280,7 +282,7 @@ class WorkerNode:
             log=log,
             service=record,
             store_id=view.store_id,
-            code=Code(host.code.fingerprint),
+            code=Code(host.code.fingerprint, level=host.level),
             outside=Outside(
                 clock=host.clock,
                 lock=self._lock,
@@ -314,7 +316,7 @@ class WorkerNode:
         record = view.service
         assert record is not None
         former = SimFormer(self, host.code, wanted, record.seed)
-        code = Code(wanted.to.fingerprint)
+        code = Code(wanted.to.fingerprint, level=host.level)
         upgrade = Upgrade(wanted.id, wanted.from_generation, former, code, host.code.version, wanted.to.version, 1)
         if to_be_made(log.check_head(view.head) if view.head else None, upgrade):
             return upgrade

@@ -17,6 +17,7 @@ from deathless.base.errors import CorruptFrame, NewerFormat
 from deathless.base.ids import ChainHash, Digest, Epoch, Incarnation, Lsn
 from deathless.codec import frames
 from deathless.codec.frames import BLOCK, CRC_AT, HEADER_BYTES, Frame, FrameKind, Run
+from deathless.codec.generations import FIRST, Level
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 DIGEST = Digest(bytes(range(16)))
@@ -63,6 +64,7 @@ def control_frame(kind: FrameKind, record: msgspec.Struct) -> bytes:
         prev_chain=CHAIN,
         chain=CHAIN,
         index=0,
+        level=getattr(record, "level", Level.FIRST),
     )
 
 
@@ -116,7 +118,21 @@ def test_a_cut_of_a_later_generation_has_its_place(golden: Callable[[str, bytes]
     assert frame is not None
     found = msgspec.msgpack.decode(frame.payload, type=frames.Cut)
     assert found == later
-    assert found.of_generation() == (2, 3, DIGEST)
+    assert found.of_generation() == (2, 3, DIGEST, Level.FIRST)
+
+
+def test_a_cut_of_a_later_level_is_a_newer_format_for_builds_that_know_no_levels(
+    golden: Callable[[str, bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, record = CONTROLS["cut"]
+    data = control_frame(kind, msgspec.structs.replace(record, level=Level.RUNS))
+    golden("frame_cut_level", data)
+    frame = frames.decode_frame(data)
+    assert frame is not None
+    assert msgspec.msgpack.decode(frame.payload, type=frames.Cut).of_generation() == FIRST._replace(level=Level.RUNS)
+    monkeypatch.setattr(frames, "READ_VERSIONS", (1, 2))
+    with pytest.raises(NewerFormat, match="version 3"):
+        frames.decode_frame(data)
 
 
 @pytest.mark.parametrize("name", CONTROLS)

@@ -17,6 +17,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Frame
+from deathless.codec.generations import NEWEST
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.session_proof import nonce_of
 from deathless.codec.snapshot import Head, Snapshot, UnknownRecord
@@ -76,6 +77,7 @@ class Node:
         store_id: str = STORE,
         short_way: bool = True,
         upgrade: Upgrade | None = None,
+        level: int = NEWEST,
     ) -> None:
         self.world = world
         self.name = name
@@ -97,7 +99,7 @@ class Node:
         self.lock_store = DirectoryLock(fs, process=name, fresh_store_id=STORE)
         self.lock_store.prepare()
         self.lock_store.create_service(world.record)
-        log = ShardLog(fs, world.limits, name, Identity(SERVICE_ID, 7, fence, STORE), safeguards)
+        log = ShardLog(fs, world.limits, name, Identity(SERVICE_ID, 7, fence, STORE), safeguards, newest=level)
         log.prepare()
         shard = shard_around(executor or Echo(), world.limits, safeguards)
         self.log = log
@@ -114,7 +116,7 @@ class Node:
             log=log,
             service=msgspec.structs.replace(RECORD, fence=fence),
             store_id=store_id,
-            code=Code(fingerprint, adopted, lambda theirs: f"it was {theirs.hex()[:4]}", spellings),
+            code=Code(fingerprint, adopted, lambda theirs: f"it was {theirs.hex()[:4]}", spellings, level),
             outside=Outside(
                 clock=self,
                 lock=self,
@@ -350,6 +352,7 @@ class FormerShard:
     def __init__(self, limits: Limits) -> None:
         self.failure: DeathlessError | None = None
         self.change: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
+        self.level: int = NEWEST  # that its build knows
         self.held = False  # it answers once `answer` is called
         self.answer: Callable[[], None] | None = None
         self._shard = shard_around(Echo(), limits)
@@ -409,6 +412,7 @@ class World:
         """One that follows a primary by its code, to upgrade the service to another."""
         generation = of.engine.place.generation.number
         former = FormerShard(self.limits)
+        former.level = settings.pop("former_level", NEWEST)
         code = Code(settings.pop("to", OTHER_FINGERPRINT))
         upgrade = Upgrade(UPGRADE_ID, generation, former, code, generation, generation + 1, 5)
         settings.setdefault("fingerprint", of.engine.fingerprint)

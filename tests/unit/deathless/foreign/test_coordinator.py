@@ -11,6 +11,7 @@ import pytest
 from tests.unit.deathless.foreign.world import NEXT, Node, Program, World, booked
 
 from deathless.base.errors import ApplicationStateMissing, DeathlessError, LaneUnknown, ProgramVersionDiffers
+from deathless.codec.generations import NEWEST, Level
 from deathless.foreign import service
 from deathless.foreign.coordinator import HELD, Action, Coordinator, Leading, Versions, _run
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, decode_given, encode_items
@@ -77,9 +78,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "SINGLY", 1)
 
 
-def run_with_ledger(seed: int) -> World:
+def run_with_ledger(seed: int, level: int = NEWEST) -> World:
     """As `run`, with a program that forks to a ledger and calls it between, and a ledger that may not take runs."""
     world = World(seed, ledger=True)
+    world.log.level = level
     values = run(world, 12_000)
     for _ in range(4000):
         world.step()
@@ -99,6 +101,19 @@ def test_runs_come_once_and_in_order_beside_calls(seed: int) -> None:
     """Whoever is killed, and whether the other service takes runs just then."""
     world = run_with_ledger(seed)
     assert world.log.ledger == in_order(world) != []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_row_holds_a_run_where_the_log_is_of_a_level_without_them(seed: int) -> None:
+    """A replica beside the primary, of an older build, could not read it; what is sent comes as well."""
+    world = run_with_ledger(seed, Level.FIRST)
+    assert Counter(world.log.ledger) == Counter(in_order(world)) != Counter()
+
+
+def test_a_run_is_met_by_an_older_replica_unless_the_level_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stream, "level", NEWEST)
+    with pytest.raises(AssertionError, match="older replica"):
+        run_with_ledger(1, Level.FIRST)
 
 
 def one_of(seeds: int) -> bool:

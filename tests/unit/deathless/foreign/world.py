@@ -12,6 +12,7 @@ from typing import Any
 
 from deathless.base.errors import CallFailed, StreamFenced
 from deathless.base.foreign.binding import SOURCE
+from deathless.codec.generations import NEWEST, Level
 from deathless.codec.messages import Message, decode
 from deathless.codec.streams.packets import StreamCommit, StreamHello, StreamRefused, StreamWelcome, decode_stream_batch
 from deathless.codec.streams.records import note_of, seq_of
@@ -38,7 +39,7 @@ from deathless.protocols.ambrosia import events as on
 from deathless.protocols.ambrosia.bounds import Bounds
 from deathless.protocols.ambrosia.lanes import Compare
 from deathless.protocols.ambrosia.machine import ApplicationMachine
-from deathless.protocols.ambrosia.runs import count_of, forks_of
+from deathless.protocols.ambrosia.runs import count_of, forks_of, is_run
 from deathless.protocols.ambrosia_binding.binding import (
     Binding,
     FirstStart,
@@ -126,6 +127,7 @@ class Log:
         self.sent: list[bytes] = []
         self.answers: dict[str, object] = {}
         self.checkpoints: dict[int, tuple[Head, bytes]] = {}
+        self.level: int = NEWEST  # of the log; a replica beside the primary reads nothing of a later one
         self.streams: dict[int, list[Any]] = {}  # next seq, note, nonces of its owners by term
 
     def arrive(self, service: str, message: bytes) -> None:
@@ -170,7 +172,9 @@ class Log:
                 continue
             stream[0], stream[1] = seq + 1, note_of(raw) or stream[1]
             message: Message = decode(raw)
-            emitted(self.state, Turn(self), decode_emitted(decode_row(message.args).row))  # type: ignore[arg-type]
+            row = decode_emitted(decode_row(message.args).row)
+            assert self.level >= Level.RUNS or not is_run(row.items), "an older replica can't read this row"
+            emitted(self.state, Turn(self), row)  # type: ignore[arg-type]
             while self._chance is None and (self.own or self._waiting):
                 self.go_on()
         return [struct_packet(Type.STREAM_COMMIT, StreamCommit(number, stream[0], False))]
@@ -191,6 +195,7 @@ class Log:
                 stream[0],
                 ended=False,
                 note=stream[1],
+                level=self.level,
             ),
         )
 

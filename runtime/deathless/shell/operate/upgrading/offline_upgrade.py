@@ -30,7 +30,7 @@ from deathless.base.errors import InvalidArgument, LockUnavailable, OtherSupervi
 from deathless.base.lock_stores import lock_store
 from deathless.base.topics.settings import check_kept
 from deathless.codec.frames import Cut, FrameKind, Opening
-from deathless.codec.generations import Upgraded
+from deathless.codec.generations import NEWEST, Upgraded, raised
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.witness import Point
 from deathless.core.replica.witness import Owner, Sighting, check_point
@@ -204,6 +204,7 @@ async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str],
         service.version,
         described.fingerprint,
         wanted.time_us,
+        raised(head.cut.level, NEWEST, NEWEST),  # the build that ran the former code is not asked
     )
     return OfflinePlan(
         config=config,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from deathless.base.errors import CorruptFrame
 from deathless.codec.frames import Run
+from deathless.codec.generations import Level
 from deathless.codec.streams.packets import (
     StreamCommit,
     StreamHello,
@@ -20,10 +22,11 @@ from deathless.codec.streams.packets import (
 from deathless.codec.streams.records import OnRefusal, StreamKey
 from deathless.codec.wire import PacketReader, Type, decode_struct, struct_packet
 
+GOLDEN = Path(__file__).parents[4] / "golden"
 NONCE = bytes(range(16))
 STRUCTS: dict[Type, msgspec.Struct] = {
     Type.STREAM_HELLO: StreamHello("flights", 7, NONCE, resume=True, on_refusal=OnRefusal.SKIP),
-    Type.STREAM_WELCOME: StreamWelcome("flights", 7, NONCE, 12, 3, 43, ended=True, note=b"epoch 3"),
+    Type.STREAM_WELCOME: StreamWelcome("flights", 7, NONCE, 12, 3, 43, ended=True, note=b"epoch 3", level=Level.RUNS),
     Type.STREAM_REFUSED: StreamRefused("flights", 7, NONCE, "DL3080", "taken", -1, 5),
     Type.STREAM_COMMIT: StreamCommit(12, 43, ended=False),
 }
@@ -45,6 +48,13 @@ def test_the_bytes_of_each_packet_of_streams_stay(name: str, golden: Callable[[s
 @pytest.mark.parametrize("kind", STRUCTS)
 def test_packets_of_streams_read_back_as_they_were_written(kind: Type) -> None:
     assert decode_struct(type(STRUCTS[kind]), body_of(struct_packet(kind, STRUCTS[kind]))) == STRUCTS[kind]
+
+
+def test_a_welcome_of_a_build_without_levels_is_of_the_first() -> None:
+    body = body_of((GOLDEN / "wire_stream_welcome_without_level.bin").read_bytes())
+    found = decode_struct(StreamWelcome, body)
+    assert found.level == Level.FIRST
+    assert msgspec.structs.replace(found, level=Level.RUNS) == STRUCTS[Type.STREAM_WELCOME]
 
 
 def test_a_batch_says_what_it_follows_and_in_which_term() -> None:

@@ -13,6 +13,7 @@ from tests.unit.deathless.core.primary_world import SMALL, batch
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.generations import NEWEST, Level
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import (
     DROP_INPUT,
@@ -121,6 +122,18 @@ class Stage(Place):
                 told.append(f"{conn} refused {refused.code} {refused.retry_after_ms} {refused.from_seq}")
         self.looked = len(self.sent)
         return told
+
+
+def welcomed_at(level: int, safeguards: Safeguards) -> int:
+    """The level that a source is told at a log of this one."""
+    stage = Stage(safeguards=safeguards)
+    stage.primary.messaging.inputs._level = lambda: level
+    return stage.open().level
+
+
+def test_a_source_is_told_the_level_of_the_log_and_not_what_this_build_knows() -> None:
+    assert welcomed_at(Level.FIRST, ALL_SAFEGUARDS) == Level.FIRST
+    assert welcomed_at(Level.FIRST, Safeguards(write_by_level=False)) == NEWEST, "others beside us can't read that"
 
 
 def test_a_fresh_stream_is_welcomed_below_its_first_id_once_its_record_is_confirmed() -> None:

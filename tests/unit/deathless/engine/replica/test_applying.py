@@ -289,7 +289,17 @@ def test_a_standby_that_reads_on_into_the_next_generation_begins_again() -> None
     upgrader.idle()  # what says in the log that the upgrade is confirmed
     standby.engine.post(ev.UpstreamAnswered(Following(False, 2, 0, "")))
     assert isinstance(standby.error(), GenerationEnded)
-    assert standby.engine.place.generation == FIRST
+    assert standby.engine.place.generation.number == 1
+
+
+def test_a_first_frame_whose_epoch_was_collected_has_the_process_begin_again() -> None:
+    world = World()
+    node, _ = served(world)
+    frame = next(each for each in frames_of(world, node) if each.count)
+    made, place = applying(found=LogTruncated("log/e000000000001.r000000.seg is missing"))
+    with pytest.raises(GenerationEnded, match="is missing"):
+        made.apply_one(frame)
+    assert place.lsn == 0
 
 
 def test_a_standby_that_would_take_over_looks_at_heads_cut_first_and_leaves_the_lock_alone() -> None:

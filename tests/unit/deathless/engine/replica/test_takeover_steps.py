@@ -11,10 +11,13 @@ from tests.unit.deathless.engine.replica_world import World
 
 from deathless.base.errors import ForeignDirectory, Internal
 from deathless.codec.frames import FrameKind
-from deathless.codec.generations import FIRST
+from deathless.codec.generations import FIRST, NEWEST
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.engine.log.segment_scan import segment_path
+
+BEGUN = FIRST._replace(level=NEWEST)
+"""The generation that a log begins with under this build."""
 
 
 def test_a_takeover_seals_reads_cuts_and_sets_head_before_it_serves() -> None:
@@ -26,7 +29,7 @@ def test_a_takeover_seals_reads_cuts_and_sets_head_before_it_serves() -> None:
     view = view_of(successor)
     assert (view.head, view.holder) == (2, successor.engine.holder)
     cut = successor.log.check_head(2)
-    assert (cut.base.epoch, cut.base.lsn + cut.copies, cut.of_generation()) == (1, node.engine.place.lsn, FIRST)
+    assert (cut.base.epoch, cut.base.lsn + cut.copies, cut.of_generation()) == (1, node.engine.place.lsn, BEGUN)
     successor.call(session, 3, b"three")
     assert successor.replies() == [(3, b"three")]
 

@@ -19,11 +19,11 @@ from tests.unit.deathless.engine.replica_world import (
     World,
 )
 
-from deathless.base.errors import CorruptFrame, Diverged, GenerationEnded, UpgradeCalledOff, UpgradeRequired
+from deathless.base.errors import CorruptFrame, Diverged, GenerationEnded, NewerLevel, UpgradeCalledOff, UpgradeRequired
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import ORIGIN, Cut, Frame, FrameKind, chain_after, decode_data
-from deathless.codec.generations import FIRST, Generation, Upgraded, decode_upgraded, encode_upgraded
+from deathless.codec.generations import FIRST, NEWEST, Generation, Level, Upgraded, decode_upgraded, encode_upgraded
 from deathless.codec.messages import decode
 from deathless.codec.snapshot import Begun, Since, Snapshot
 from deathless.core import events as ev
@@ -77,7 +77,7 @@ def test_an_upgrader_follows_by_the_former_code_and_leads_with_the_new_one() -> 
     order(node)
     assert upgrader.state.name == "PRIMARY"
     place = upgrader.engine.place
-    assert place.generation == Generation(2, at + 1, world.first[0].chain)
+    assert place.generation == Generation(2, at + 1, world.first[0].chain, NEWEST)
     assert upgrader.engine.fingerprint == OTHER_FINGERPRINT
     upgrader.call(session, 3, b"three")
     upgrader.call(session, 4, b"four")
@@ -99,7 +99,7 @@ def test_the_log_says_which_upgrade_was_made_and_each_later_cut_of_which_generat
     )
     (message,) = [decode_data(frame).blob]
     assert decode_upgraded(decode(message).args) == Upgraded(
-        2, head, UPGRADE_ID, 1, FINGERPRINT, 2, OTHER_FINGERPRINT, 5
+        2, head, UPGRADE_ID, 1, FINGERPRINT, 2, OTHER_FINGERPRINT, 5, NEWEST
     )
     successor = world.node("r1", fingerprint=OTHER_FINGERPRINT).begin()
     assert successor.engine.place.lsn == at + 1
@@ -179,7 +179,7 @@ def test_whatever_fails_before_head_lets_go_of_the_lock_and_the_former_code_goes
     assert (view_of(upgrader).head, view_of(upgrader).holder) == (head, None)
     standby = world.node("r1").begin().take_over(view_of(upgrader).epoch)
     assert standby.state.name == "PRIMARY"
-    assert standby.engine.place.generation == FIRST
+    assert standby.engine.place.generation == FIRST._replace(level=NEWEST)
     standby.call(session, 3, b"three")
     assert standby.replies() == [(3, b"three")]
     assert standby.engine.place.lsn > at
@@ -288,6 +288,8 @@ def test_what_was_made_ready_is_gone_on_with_where_it_is_of_the_states_that_were
 class Kept:
     """A former code that keeps what it is told."""
 
+    level = NEWEST
+
     def __init__(self) -> None:
         self.restored: list[Snapshot] = []
         self.frames: list[Frame] = []
@@ -320,7 +322,12 @@ def test_where_the_former_code_stands_is_known_from_its_frames_and_the_time_too(
     other = ShardPlace()
     FormerRunner(kept, other).restore(snapshot, same_code=True)
     assert kept.restored == [snapshot]
-    assert (other.lsn, other.chain, other.times, other.generation) == (real.lsn, real.chain, real.times, FIRST)
+    assert (other.lsn, other.chain, other.times, other.generation) == (
+        real.lsn,
+        real.chain,
+        real.times,
+        real.generation,
+    )
 
 
 def test_a_frame_that_does_not_follow_is_not_passed_on() -> None:
@@ -347,6 +354,77 @@ def test_the_record_of_another_upgrade_is_not_run_across() -> None:
         runner.apply(frames[record])
     assert kept.frames == frames[:record]
     assert place.lsn == frames[record].first_lsn - 1
+
+
+# ---- the format level ---------------------------------------------------------------------------------------------
+
+
+def levels_of(node: Node) -> tuple[int, int]:
+    """The level of head's cut, and of the checkpoint that is taken now."""
+    cut = node.log.check_head(view_of(node).head)
+    return cut.level, node.engine.snapshot().head().level
+
+
+RAISED = [(Level.FIRST, Level.FIRST, Level.FIRST), (Level.FIRST, NEWEST, NEWEST), (NEWEST, Level.FIRST, NEWEST)]
+
+
+@pytest.mark.parametrize(("begun", "former", "behind"), RAISED)
+def test_an_upgrade_raises_the_level_where_the_former_build_knows_it(begun: int, former: int, behind: int) -> None:
+    world = World()
+    node, session = served(world, level=begun)
+    assert levels_of(node) == (begun, begun)
+    upgrader = world.upgrader(node, former_level=former)
+    order(node)
+    assert upgrader.state.name == "PRIMARY"
+    assert levels_of(upgrader) == (behind, behind)
+    assert world.first[0].generation.level == behind
+    successor = world.node("r1", fingerprint=OTHER_FINGERPRINT).begin().take_over(view_of(upgrader).epoch)
+    successor.call(session, 3, b"three")
+    assert successor.replies() == [(3, b"three")]
+    assert levels_of(successor) == (behind, behind)
+
+
+def test_a_newer_build_that_takes_over_keeps_the_level() -> None:
+    world = World()
+    node, _ = served(world, level=Level.FIRST)
+    standby = world.follower("r1", node)
+    standby.take_over(view_of(node).epoch)
+    assert levels_of(standby) == (Level.FIRST, Level.FIRST)
+    world.checkpoints.append(standby.engine.snapshot())
+    later = world.node("r2").begin().take_over(view_of(standby).epoch)
+    assert levels_of(later) == (Level.FIRST, Level.FIRST)
+
+
+@pytest.mark.parametrize("frames_come", ["by the log", "by the stream"])
+def test_who_has_run_nothing_learns_the_level_before_its_first_frame(frames_come: str) -> None:
+    world = World()
+    if frames_come == "by the stream":
+        standby = world.node("r1").begin()  # there is no epoch yet
+        node, session = served(world)
+        frames = frames_of(world, node)
+        standby.engine.applying.apply([(frame, b"") for frame in frames if frame.count])
+    else:
+        node, session = served(world)
+        standby = world.node("r1").begin()
+    assert standby.engine.place.generation.level == NEWEST
+    assert standby.engine.place.lsn > 0
+    standby.take_over(view_of(node).epoch)
+    standby.call(session, 3, b"three")
+    assert standby.replies() == [(3, b"three")]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_build_that_is_too_old_refuses_before_it_applies_anything(on: bool) -> None:
+    world = World()
+    node, _ = served(world)
+    holder = view_of(node).holder
+    older = world.node("r1", level=Level.FIRST, safeguards=Safeguards(refuse_newer_level=on)).begin()
+    if on:
+        assert isinstance(older.error(), NewerLevel)
+        assert older.engine.place.lsn == 0
+    else:
+        assert older.engine.place.lsn > 0, "it runs what it can't read"
+    assert view_of(node).holder == holder
 
 
 # ---- the parts ----------------------------------------------------------------------------------------------------
@@ -413,8 +491,8 @@ def test_without_that_the_former_code_can_not_be_run_again_should_the_first_chec
 
 
 def test_nothing_before_an_upgrade_is_another_version_of_the_records() -> None:
-    """What a service without upgrades writes is what older releases read."""
+    """What a service of the first level writes without upgrades is what older releases read."""
     world = World()
-    node, _ = served(world)
+    node, _ = served(world, level=Level.FIRST)
     cut = node.log.check_head(view_of(node).head)
-    assert cut.encode() == msgspec.msgpack.encode(msgspec.structs.astuple(cut)[:-3])
+    assert cut.encode() == msgspec.msgpack.encode(msgspec.structs.astuple(cut)[:-4])
