@@ -1,4 +1,5 @@
-# One image with two entry points: `deathless` (a replica, and the client's tools) and `deathless-operator`.
+# One image with two entry points: `deathless` (a replica, and the client's tools) and `deathless-operator`; and, as the
+# target `driver`, the same with Java and PySpark, for drivers of pipelines.
 # Needs nothing of the outside at run time: no pip, a user without rights, a root file system that may be read-only.
 
 # ---- the locked requirements, apart from our code, so that a change of code repeats the last steps alone
@@ -27,8 +28,23 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
       --root /out /wheel/*.whl \
  && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /out /out
 
+# ---- Java and PySpark, for the target `driver` alone
+FROM requirements AS spark
+# Spark needs what java.se has, but for a screen; the JDK is left behind.
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless binutils \
+ && jlink --output /opt/java --strip-debug --no-man-pages --no-header-files --compress=2 \
+      --add-modules java.se,jdk.unsupported,jdk.crypto.ec,jdk.security.auth,jdk.security.jgss,jdk.naming.dns,jdk.management,jdk.management.agent,jdk.jfr,jdk.zipfs,jdk.localedata,jdk.charsets \
+      --include-locales en
+COPY requirements-spark.txt /build/
+# PySpark comes as source, whose jars pip unpacks. Left out: Hive, and executors in pods, which no driver of ours asks for.
+RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --root /spark \
+      -r /build/requirements-spark.txt \
+ && cd /spark/opt/deathless/lib/python3.11/site-packages/pyspark \
+ && rm -rf examples data R licenses python/test_support sbin jars/*hive*.jar jars/derby*.jar jars/*kubernetes*.jar \
+ && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /spark /spark
+
 # ---- what is shipped
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm AS deathless
 # libxxhash0: check bytes of what programs in other languages are given (shell/foreign/check_bytes).
 # nft: the drill's agent cuts and heals a pod's links with it (nsenter comes with the base).
 RUN apt-get update \
@@ -52,3 +68,12 @@ WORKDIR /app
 USER 65532:65532
 ENTRYPOINT ["deathless"]
 CMD ["--help"]
+
+# ---- a driver of a pipeline: `--target driver`
+FROM deathless AS driver
+COPY --from=spark /opt/java /opt/java
+COPY --from=spark /spark/ /
+ENV JAVA_HOME=/opt/java PATH=/opt/deathless/bin:/opt/java/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+# ---- without a target
+FROM deathless

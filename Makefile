@@ -38,7 +38,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes ambrosia spark kafka clickhouse etcd postgresql sim coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes ambrosia spark kafka clickhouse etcd postgresql sim driver-image coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -170,6 +170,9 @@ kubernetes: install ## Build the Kubernetes that the cluster tests run on (once,
 
 image: packages ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
 	@status=0; $(BIN)/python tools/image.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+driver-image: packages ## Build the image for drivers of pipelines; writes build/deathless-driver-image.tar (needs root and buildah)
+	@status=0; $(BIN)/python tools/image.py --target driver || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 cluster-up: image ## Start a real cluster, a control plane and three workers, with our image in it
 	@status=0; $(BIN)/python -m lab.cluster up build/deathless-image.tar || status=$$?; test $$status -eq 0 -o $$status -eq 3

@@ -12,7 +12,7 @@ steps come from the store, so a change of code alone takes seconds. The archive 
 What it does not: push anywhere, or run the image. Buildah needs root and, for the base, mmdebstrap. Where it can't work
 and a Docker engine answers, that engine builds, as `docker build .` does; it takes the base from a registry.
 
-Usage: tools/image.py [--tag NAME] [--output FILE] [--file DOCKERFILE] [FOLDER]
+Usage: tools/image.py [--tag NAME] [--output FILE] [--file DOCKERFILE] [--target STAGE] [FOLDER]
     prints the path of a docker archive (`docker load`, `kind load image-archive`, `ctr images import` take it).
     Exit code 0 = built, 3 = left out because the machine lacks something, 1 = the build failed.
 """
@@ -132,8 +132,8 @@ class Store:
                 self.buildah("rm", container)
         say(f"base made in {time.monotonic() - started:.0f} s")
 
-    def build(self, folder: Path, file: Path, tag: str) -> None:
-        """Build a Dockerfile; the machine's settings are mounted for its RUN steps only."""
+    def build(self, folder: Path, file: Path, tag: str, target: str = "") -> None:
+        """Build a Dockerfile, or a stage of it; the machine's settings are mounted for its RUN steps only."""
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as pip:
             pip.write(_pip_settings())
             pip.flush()
@@ -143,7 +143,8 @@ class Store:
                 word for here, there in mounts.items() if Path(here).exists() for word in ("-v", f"{here}:{there}:ro")
             ]
             how = ["--isolation", "chroot", "--network", "host", "--pull-never", "--layers", "--format", "docker"]
-            self.buildah("build", "--quiet", *how, *lent, "-t", tag, "-f", file, folder)
+            stage = ["--target", target] if target else []
+            self.buildah("build", "--quiet", *how, *stage, *lent, "-t", tag, "-f", file, folder)
 
     def save(self, tag: str, archive: Path) -> None:
         """Write an image as a docker archive."""
@@ -172,10 +173,11 @@ def docker_answers() -> bool:
     )
 
 
-def build_with_docker(folder: Path, file: Path, tag: str, archive: Path) -> Path:
+def build_with_docker(folder: Path, file: Path, tag: str, archive: Path, target: str = "") -> Path:
     """Build as `build` does, with a Docker engine. Raises: Failed."""
     started = time.monotonic()
-    run("docker", "build", "--quiet", "--tag", tag, "--file", file, folder)
+    stage = ["--target", target] if target else []
+    run("docker", "build", "--quiet", *stage, "--tag", tag, "--file", file, folder)
     archive.parent.mkdir(parents=True, exist_ok=True)
     partial = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
@@ -240,21 +242,21 @@ def _pip_config() -> str:
     return ""
 
 
-def build(folder: Path, file: Path, tag: str, archive: Path) -> Path:
-    """Build `file` in `folder` as `tag` and return the archive.
+def build(folder: Path, file: Path, tag: str, archive: Path, target: str = "") -> Path:
+    """Build `file` in `folder`, up to the stage `target`, as `tag` and return the archive.
 
     Raises:
         Left: the machine lacks something.
         Failed: a step failed.
     """
     if (os.geteuid() != 0 or shutil.which("buildah") is None) and docker_answers():
-        return build_with_docker(folder, file, tag, archive)
+        return build_with_docker(folder, file, tag, archive, target)
     require("buildah")
     store = Store(store_folder())
     if not store.has(BASE):
         store.make_base()
     started = time.monotonic()
-    store.build(folder, file, tag)
+    store.build(folder, file, tag, target)
     built = time.monotonic()
     store.save(tag, archive)
     store.forget_old_steps()
@@ -267,11 +269,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build the container image.")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT, help="the build's context (default: this tree)")
     parser.add_argument("--file", type=Path, help="the Dockerfile (default: FOLDER/Dockerfile)")
-    parser.add_argument("--tag", default=TAG, help=f"the image's name (default {TAG})")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "deathless-image.tar", help="the archive")
+    parser.add_argument("--target", default="", help="the stage of it (default: the last one)")
+    parser.add_argument("--tag", help=f"the image's name (default {TAG}, of a stage deathless-STAGE:{VERSION})")
+    parser.add_argument("--output", type=Path, help="the archive (default build/deathless[-STAGE]-image.tar)")
     options = parser.parse_args(arguments)
+    name = "-".join(filter(None, ("deathless", options.target)))
+    tag = options.tag or TAG.replace("/deathless:", f"/{name}:")
+    output = options.output or ROOT / "build" / f"{name}-image.tar"
     try:
-        archive = build(options.folder, options.file or options.folder / "Dockerfile", options.tag, options.output)
+        archive = build(options.folder, options.file or options.folder / "Dockerfile", tag, output, options.target)
     except Left as left:
         print(left)
         return 3
