@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from deathless import Context, Service, Struct
@@ -138,7 +140,7 @@ def suspended(lsn: int, activities: list[PendingActivity]) -> SuspendedInvocatio
     return SuspendedInvocation(lsn, received, lsn, 0, 0, 0, 0, None, [], [], activities, b"", 0)
 
 
-def snapshot(*invocations: object) -> Snapshot:
+def snapshot(*invocations: Any) -> Snapshot:
     call = encode(Kind.CALL, method=b"deposit", key=b"alice", args=OLD_ARGUMENTS)
     return Snapshot(
         service="bank",
