@@ -237,6 +237,7 @@ class WorkerNode:
             self.end(error)
 
     def _open(self) -> None:
+        """Put the replica together, as a worker does; in one piece, since each part is handed to the next."""
         host, limits = self.host, self.limits
         filesystem = host.open_filesystem(self.process)
         lock, channel = host.open_lock(filesystem)
