@@ -387,7 +387,9 @@ MOMENTS: list[Moment] = [while_preparing, when_the_cut_is_ordered, once_the_lock
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
 def test_upgrader_that_is_killed_leaves_one_code_that_serves(tmp_path: Path, moment: Moment, victims: Victims) -> None:
     with UpgradedBank(tmp_path, replicas=2) as bank:
-        to = bank.code("v2", version_2(work=SLOW))
+        slow = tmp_path / "slow"
+        slow.touch()
+        to = bank.code("v2", version_2(work=SLOW, slow=slow))
         with Callers(bank) as callers:
             tool = tool_of(bank, to, "--upgraders", "1")
             for pid in moment(bank, tool, victims):
@@ -396,6 +398,7 @@ def test_upgrader_that_is_killed_leaves_one_code_that_serves(tmp_path: Path, mom
             ended(tool)
             callers.wait_more()
             assert bank.head().generation in (1, 2)
+            slow.unlink()
             again(bank, to, "--upgraders", "1")
             callers.wait_more()
         bank.check(callers, generation=2, factor=100, names=PAIR)
@@ -421,8 +424,10 @@ def test_old_primary_that_is_killed_in_the_middle_stops_no_upgrade(tmp_path: Pat
 def test_upgrader_that_is_frozen_and_wakes_does_nothing_twice(tmp_path: Path, moment: Moment) -> None:
     """The command is killed meanwhile, so that nobody else stops the upgrader that wakes."""
     with UpgradedBank(tmp_path, replicas=2) as bank:
-        # Much less than the 10 s that a migration has: the second attempt has to be made on a slow machine, too.
-        to = bank.code("v2", version_2(work=3 * SLOW))
+        # The second attempt is not slow: on a busy machine the work would take more than the 10 s that a migration has.
+        slow = tmp_path / "slow"
+        slow.touch()
+        to = bank.code("v2", version_2(work=3 * SLOW, slow=slow))
         with Callers(bank) as callers:
             tool = tool_of(bank, to, "--upgraders", "1")
             pids = moment(bank, tool, workers_of)
@@ -437,6 +442,7 @@ def test_upgrader_that_is_frozen_and_wakes_does_nothing_twice(tmp_path: Path, mo
                     send_signal(pid, signal.SIGCONT)
             callers.wait_more(100)
             assert frozen_at.generation in (1, 2)
+            slow.unlink()
             again(bank, to, "--upgraders", "1")
             callers.wait_more()
         bank.check(callers, generation=2, factor=100, names=PAIR)

@@ -95,8 +95,10 @@ class Account{old}(Struct):
 @bank.migrate(from_={old})
 def up(old: Account{old}, m: Migration) -> Account:
     """From version {old}; takes as long as it is told to."""
+    from pathlib import Path
+
     total = 0
-    for each in range({work}):
+    for each in range({work} if {slow} else 0):
         total += each
     return Account(old.{old_field} * {times} + 0 * total, old.tags)
 '''
@@ -133,17 +135,21 @@ def version_1(more: str = "") -> str:
     return HEAD.format(version=1, field="balance") + handlers + more
 
 
-def version_2(more: str = "", *, work: int = 0, migration: bool = True, back: bool = False) -> str:
+def version_2(
+    more: str = "", *, work: int = 0, slow: Path | None = None, migration: bool = True, back: bool = False
+) -> str:
     """Renames the field and counts in hundredths; a handler and an optional argument more.
 
     Args:
         more: at the end of the file.
         work: rounds of a loop in the migration of each key.
+        slow: they are made while there is this file; None: always.
         migration: is there one?
         back: is there a way back to version 1?
     """
     handlers = HANDLERS.format(argument=", fee: int = 0", field="cents", factor=100)
-    up = UP.format(old=1, old_field="balance", times=100, work=work) if migration else ""
+    there = "True" if slow is None else f"Path({str(slow)!r}).exists()"
+    up = UP.format(old=1, old_field="balance", times=100, work=work, slow=there) if migration else ""
     up += DOWN * back
     return HEAD.format(version=2, field="cents") + up + handlers + NEW_HANDLER.format(field="cents") + more
 
@@ -151,7 +157,7 @@ def version_2(more: str = "", *, work: int = 0, migration: bool = True, back: bo
 def version_3(more: str = "") -> str:
     """Counts in thousandths."""
     handlers = HANDLERS.format(argument=", fee: int = 0", field="mills", factor=1000)
-    up = UP.format(old=2, old_field="cents", times=10, work=0)
+    up = UP.format(old=2, old_field="cents", times=10, work=0, slow="False")
     return HEAD.format(version=3, field="mills") + up + handlers + NEW_HANDLER.format(field="mills") + more
 
 
