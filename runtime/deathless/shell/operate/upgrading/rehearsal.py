@@ -509,7 +509,6 @@ class _Run:
 
         Returns: None where anything differs, or can't be said like this: both codes say what it is.
         """
-        begun = time.monotonic()
         with contextlib.ExitStack() as stack, contextlib.suppress(ChildEnded, DeathlessError):
             file = stack.enter_context(_passed(named=False))
             news: list[Side] = []
@@ -519,6 +518,7 @@ class _Run:
             for each in news:
                 each.say(Word.BEGIN, orders)
             ready, _ = [read_msgpack(each.hear(Word.READY), Ready) for each in news]
+            begun = time.monotonic()
             if not (ready.runs and ready.compatible) or ready.misfits:
                 return None
             result = Rehearsed(
