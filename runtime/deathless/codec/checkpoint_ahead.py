@@ -41,6 +41,7 @@ from deathless.codec.checkpoint import (
     read_section,
     section_header,
 )
+from deathless.codec.generations import FIRST
 from deathless.codec.sections import Section
 from deathless.codec.snapshot import Begun, Head, Since, Snapshot
 from deathless.codec.streams.sections import payloads as stream_payloads
@@ -142,8 +143,10 @@ def verify_finished(read: Read, begun: Begun) -> Head:
 
 
 def _padded(head: Head) -> bytes:
-    """Give the payload of HEAD in its fixed length."""
+    """Give the payload of HEAD in its fixed length; level 1 has no place in it, so its bytes are those of before."""
     fields = msgspec.structs.astuple(head)
+    if head.level == FIRST.level:
+        fields = fields[:-1]
     room = HEAD_BYTES - len(msgspec.msgpack.encode((*fields, bytes(256)))) + 256
     return msgspec.msgpack.encode((*fields, bytes(room)))
 

@@ -159,11 +159,12 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     generation: int = FIRST.number  # this and what follows: see codec.generations; older versions have the first alone
     upgraded_lsn: int = FIRST.lsn
     upgraded_chain: bytes = FIRST.chain
-    level: int = FIRST.level
+    level: int | bytes = FIRST.level  # bytes: the room behind the fields of a checkpoint that was written ahead
 
     def of_generation(self) -> Generation:
         """Give the generation whose code made the state."""
-        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain, self.level)
+        level = self.level if isinstance(self.level, int) else FIRST.level
+        return Generation(self.generation, self.upgraded_lsn, self.upgraded_chain, level)
 
     def encode(self) -> bytes:
         """Give the payload."""

@@ -57,6 +57,18 @@ def test_bytes_are_those_of_the_format(golden: Callable[[str, bytes], None]) -> 
     golden("checkpoint_ahead", written({b"ann": b"1", b"bob": b"2"}, {b"ann": b"3", b"zoe": b"4"})[0])
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_level_is_read_whether_room_or_the_level_follows_the_generation(level: int) -> None:
+    generation = Generation(2, 2**40, b"g" * 16, level)
+    data = b"".join(begin({}))
+    begun = read_begun(reader(data), len(data))
+    head, rest = finish(reader(data), snapshot({}, generation=generation), Since(begun, {}, []))
+    whole = data[:HEAD_AT] + head + data[HEAD_AT + len(head) :] + b"".join(rest)
+    assert checkpoint.decode(reader(whole)).generation == generation
+    assert checkpoint.read_head(reader(whole)).of_generation() == generation
+    assert verify_finished(reader(whole), begun).of_generation() == generation
+
+
 @given(STATES, STATES)
 def test_what_is_finished_reads_as_the_whole_does(before: dict[bytes, bytes], now: dict[bytes, bytes]) -> None:
     data, begun, whole = written(before, now)
