@@ -370,6 +370,13 @@ class ClientConnection(asyncio.Protocol):
                 self._welcomed = True
             if packets:
                 self._received(packets)
+        except DeathlessError as error:  # another program may listen where one of ours did
+            _LOG.log(
+                logging.WARNING if self._welcomed else logging.INFO,
+                "what the other end sends can't be read, so its connection ends: %s",
+                error,
+            )
+            self.close()
         except Exception:  # noqa: BLE001  one packet that nobody can read ends its connection, and nothing else
             _LOG.exception("can't process received packets")
             self.close()

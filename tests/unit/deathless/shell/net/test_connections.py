@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Coroutine
+from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -277,3 +279,15 @@ CLOSED = RuntimeError("unable to perform operation on <TCPTransport closed=True 
 )
 def test_only_what_a_connection_tells_of_its_end_is_a_broken_link(context: dict[str, object], broken: bool) -> None:
     assert is_broken_link(context) is broken
+
+
+def test_program_that_speaks_another_protocol_is_left_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    ended: list[object] = []
+    connection = ClientConnection(Hello(1, "client", "s", "test"), ended.append, lambda: None, packet_bytes_max=1 << 20)
+    transport = Mock()
+    connection._transport = transport
+    connection.data_received(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    [told] = caplog.records
+    assert (told.levelno, told.exc_info, ended) == (logging.INFO, None, [])
+    transport.abort.assert_called_once_with()
