@@ -7,9 +7,12 @@ FROM python:3.11-slim-bookworm AS requirements
 ENV PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv --without-pip /opt/deathless
 COPY requirements-image.txt /build/
-# Byte code that is never compared with its source: a layer has no reliable times of modification.
+# Byte code that is never compared with its source: a layer has no reliable times of modification. Of pyarrow, what reads
+# or serves by the network is left out: nothing of ours uses it.
 RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --only-binary :all: \
       -r /build/requirements-image.txt \
+ && rm -rf /opt/deathless/lib/python3.11/site-packages/pyarrow/*flight* /opt/deathless/lib/python3.11/site-packages/pyarrow/*s3* \
+      /opt/deathless/lib/python3.11/site-packages/pyarrow/tests /opt/deathless/lib/python3.11/site-packages/pyarrow/include \
  && find /opt/deathless/lib -name '*.pyx' -o -name '*.pxd' -o -name '*.[ch]' -o -name '*.pyi' | xargs rm -f \
  && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/deathless/lib
 
@@ -31,16 +34,19 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
 # ---- Java and PySpark, for the target `driver` alone
 FROM requirements AS spark
 # Spark needs what java.se has, but for a screen; the JDK is left behind.
-RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless binutils \
- && jlink --output /opt/java --strip-debug --no-man-pages --no-header-files --compress=2 \
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless binutils zip \
+ && jlink --output /opt/java --strip-debug --strip-native-debug-symbols exclude-debuginfo-files --no-man-pages --no-header-files --compress=2 \
       --add-modules java.se,jdk.unsupported,jdk.crypto.ec,jdk.security.auth,jdk.security.jgss,jdk.naming.dns,jdk.management,jdk.management.agent,jdk.jfr,jdk.zipfs,jdk.localedata,jdk.charsets \
       --include-locales en
 COPY requirements-spark.txt /build/
-# PySpark comes as source, whose jars pip unpacks. Left out: Hive, and executors in pods, which no driver of ours asks for.
+# PySpark comes as source, whose jars pip unpacks. Left out is what no driver of ours asks for: Hive, executors in pods,
+# Spark Connect, Scala's shell; and RocksDB for other systems.
 RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --root /spark \
       -r /build/requirements-spark.txt \
  && cd /spark/opt/deathless/lib/python3.11/site-packages/pyspark \
- && rm -rf examples data R licenses python/test_support sbin jars/*hive*.jar jars/derby*.jar jars/*kubernetes*.jar \
+ && rm -rf examples data R licenses python/test_support sbin jars/connect-repl jars/*hive*.jar jars/derby*.jar jars/*kubernetes*.jar \
+      jars/spark-connect_*.jar jars/spark-repl_*.jar jars/scala-compiler-*.jar \
+ && zip -q -d jars/rocksdbjni-*.jar '*-osx-*' '*-win64*' '*-ppc64le*' '*-s390x*' '*-riscv64*' '*-linux32*' '*-musl*' \
  && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /spark /spark
 
 # ---- what is shipped
