@@ -32,16 +32,19 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
  && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /out /out
 
 # ---- Java and PySpark, for the target `driver` alone
-FROM requirements AS spark
+FROM python:3.11-slim-bookworm AS java
 # Spark needs what java.se has, but for a screen; the JDK is left behind.
-RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless binutils zip \
- && jlink --output /opt/java --strip-debug --strip-native-debug-symbols exclude-debuginfo-files --no-man-pages --no-header-files --compress=2 \
-      --add-modules java.se,jdk.unsupported,jdk.crypto.ec,jdk.security.auth,jdk.security.jgss,jdk.naming.dns,jdk.management,jdk.management.agent,jdk.jfr,jdk.zipfs,jdk.localedata,jdk.charsets \
-      --include-locales en
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless binutils \
+ && jlink --output /opt/java --strip-debug --strip-native-debug-symbols exclude-debuginfo-files --no-man-pages \
+      --no-header-files --compress=2 --include-locales en \
+      --add-modules java.se,jdk.charsets,jdk.crypto.ec,jdk.incubator.vector,jdk.jfr,jdk.localedata,jdk.management,jdk.management.agent,jdk.naming.dns,jdk.security.auth,jdk.security.jgss,jdk.unsupported,jdk.zipfs
+
+FROM requirements AS spark
 COPY requirements-spark.txt /build/
 # PySpark comes as source, whose jars pip unpacks. Left out is what no driver of ours asks for: Hive, executors in pods,
 # Spark Connect, Scala's shell; and RocksDB for other systems.
-RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --root /spark \
+RUN apt-get update && apt-get install -y --no-install-recommends zip \
+ && python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --root /spark \
       -r /build/requirements-spark.txt \
  && cd /spark/opt/deathless/lib/python3.11/site-packages/pyspark \
  && rm -rf examples data R licenses python/test_support sbin jars/connect-repl jars/*hive*.jar jars/derby*.jar jars/*kubernetes*.jar \
@@ -77,7 +80,7 @@ CMD ["--help"]
 
 # ---- a driver of a pipeline: `--target driver`
 FROM deathless AS driver
-COPY --from=spark /opt/java /opt/java
+COPY --from=java /opt/java /opt/java
 COPY --from=spark /spark/ /
 ENV JAVA_HOME=/opt/java PATH=/opt/deathless/bin:/opt/java/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
