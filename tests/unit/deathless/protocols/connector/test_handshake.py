@@ -58,4 +58,4 @@ def test_an_error_longer_than_a_frame_can_say_is_cut_between_characters() -> Non
     frame = decode(error_frame(CorruptFrame("ä" * 40_000, remedy=""))[PREFIX_BYTES:])
     assert frame == Error("DL4001 " + "ä" * 32_764)
     odd = decode(error_frame(CorruptFrame("x\ud800", remedy=""))[PREFIX_BYTES:])
-    assert odd == Error("DL4001 x?")
+    assert odd == Error("DL4001 x\\ud800")
