@@ -8,7 +8,9 @@ Does not: know any code. Imports nothing of ours.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar, cast
+
+T = TypeVar("T")
 
 
 class DeathlessError(Exception):
@@ -35,9 +37,14 @@ class DeathlessError(Exception):
         return f"{self.code} {self.message}{tail}"
 
 
-def _written(text: str) -> str:
-    """Give text as it can be written down: a file's name may have bytes that are no text (lone surrogates)."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+def _written(text: T) -> T:
+    """Give text as it can be written down: a file's name may have bytes that are no text (lone surrogates).
+
+    An author may raise an error with something else in place of a text: that stays what it is.
+    """
+    if isinstance(text, str) and not text.isascii():
+        return cast("T", text.encode(errors="backslashreplace").decode())
+    return text
 
 
 class RetryLater(DeathlessError):
