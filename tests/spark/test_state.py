@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,8 +196,6 @@ class Drivers:
         self.number += 1
         sink = ServiceSink(self.query, self.ledger, self.number, self.home / self.query.name)
         assert sink.open() == ""
-        # A session ends the run that it has of an id before it starts another one; drivers have sessions of their own.
-        (sink.folder / "metadata").write_text(f'{{"id": "{uuid.uuid4()}"}}', encoding="utf-8")
         writer = self.query.frame.writeStream.outputMode(self.query.mode).foreachBatch(sink.on_batch)
         return sink, writer.option("checkpointLocation", str(sink.folder)).start()
 
