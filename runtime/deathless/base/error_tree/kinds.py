@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeVar, cast
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class DeathlessError(Exception):
@@ -37,13 +37,13 @@ class DeathlessError(Exception):
         return f"{self.code} {self.message}{tail}"
 
 
-def _written(text: T) -> T:
+def _written(text: _T) -> _T:
     """Give text as it can be written down: a file's name may have bytes that are no text (lone surrogates).
 
     An author may raise an error with something else in place of a text: that stays what it is.
     """
     if isinstance(text, str) and not text.isascii():
-        return cast("T", text.encode(errors="backslashreplace").decode())
+        return cast("_T", text.encode(errors="backslashreplace").decode())
     return text
 
 
