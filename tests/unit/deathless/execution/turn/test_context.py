@@ -63,7 +63,7 @@ def test_dead_context_refuses_everything(use: Callable[[Context], object]) -> No
 def test_context_tells_nothing_that_a_replay_would_not() -> None:
     shown = {name for name in dir(Context) if not name.startswith("_")}
     sends = {"call", "complete", "continue_with", "emit", "fork", "gather", "promise", "race", "reply_later", "run"}
-    assert shown == {"key", "lsn", "now", "now_us", "random", "timer", "uuid"} | sends
+    assert shown == {"begun_in", "key", "lsn", "now", "now_us", "random", "timer", "uuid"} | sends
 
 
 def test_query_sees_neither_chance_nor_lsn() -> None:
