@@ -105,7 +105,9 @@ def test_former_image_that_is_killed_is_started_again_and_the_upgrade_is_made(tm
 def test_former_image_that_is_killed_in_the_cut_leaves_the_former_code_that_serves(tmp_path: Path) -> None:
     with PodBank(tmp_path, replicas=2) as bank:
         with Callers(bank) as callers:
-            bank.roll_out("v2", version_2(work=SLOW))
+            slow = tmp_path / "slow"
+            slow.touch()
+            bank.roll_out("v2", version_2(work=SLOW, slow=slow))
             bank.drive("v2")
             bank.until_driven("cutting")
             for name in NEW:
@@ -118,6 +120,7 @@ def test_former_image_that_is_killed_in_the_cut_leaves_the_former_code_that_serv
             callers.wait_more()
             for name in NEW:
                 bank.start_former(name)
+            slow.unlink()
             bank.driven("v2")
             callers.wait_more()
         callers.check(bank.accounts(), 100)
