@@ -98,6 +98,10 @@ case "$1" in save) echo image > "$3"; [ "$4" != broken:1 ];; esac
     assert (done.returncode, done.stdout) == (0, f"{archive}\n")
     assert f"build --quiet --tag bank:1 --file {tmp_path}/Dockerfile {tmp_path}\n" in (tmp_path / "asked").read_text()
     archive.unlink()
+    run("tools/image.py", tmp_path / "cache", docker.parent, "--target", "driver", "--output", str(archive))
+    last = (tmp_path / "asked").read_text().splitlines()[-2]
+    assert last.startswith("build --quiet --target driver --tag docker.io/library/deathless-driver:")
+    archive.unlink()
     done = run(
         "tools/image.py",
         tmp_path / "cache",

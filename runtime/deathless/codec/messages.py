@@ -58,6 +58,8 @@ class Kind(enum.IntEnum):
     STREAM = 27  # body: codec.streams.records. Who owns a stream; the first one's lsn is the stream's session
 
 
+BEGINNING: Final = frozenset({Kind.CALL, Kind.FORK, Kind.REQUEST})
+"""What begins a handler, by its name, and so can be run again where it was not run."""
 RECORDS_WITH_TURNS = frozenset({Kind.PARKED, Kind.OUTCOME, Kind.ADOPT, Kind.ORDER})
 """Records that may wake handlers that wait; so does TIME, where a timer is due."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from deathless.base.errors import DeliveryRefused
-from deathless.shell.web.json_results import first_misfit
+from deathless.shell.web.json_results import became_null
 
 
 def json_of(value: object, arguments: object, position: int) -> bytes:
@@ -26,8 +26,7 @@ def json_of(value: object, arguments: object, position: int) -> bytes:
     """
     try:
         data = msgspec.json.encode(value)
-        # Only what became null can have been something else.
-        why = first_misfit(arguments, "the message") if b"null" in data else ""
+        why = became_null(data, arguments, "the message")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DeliveryRefused(f"its arguments are not JSON: {error}", position=position) from None
     if why:

@@ -37,7 +37,7 @@ from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
 from deathless.base.times import Due, Times, first_us
 from deathless.codec.frames import Run
-from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
+from deathless.codec.messages import BEGINNING, HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
     SELF_SESSION,
@@ -95,8 +95,6 @@ _UNREADABLE: Final = -2  # a FORK whose envelope is none, or holds a trace conte
 _OK: Final = ok_reply(b"")
 _FROM_CLIENT: Final = Origin(CLIENT)
 _REFUSED: Final = error_reply(Overloaded.code, "", "")[: -len(b"\xa0\xa0")]
-_BEGIN: Final = (Kind.CALL, Kind.FORK, Kind.REQUEST)
-"""Kinds of messages that begin an invocation, and so can be run again when they were not run."""
 _NO_BEGIN: Final = error_reply(
     NotParked.code,
     NotParked.__name__,
@@ -590,7 +588,7 @@ class HandlerExecutor:
             kind, method, key, third, arguments = decode(message)
         except CorruptFrame:
             return _NO_BEGIN
-        if kind not in _BEGIN:
+        if kind not in BEGINNING:
             return _NO_BEGIN
         if method not in self._plans:
             return unknown(method, self._queries.plans, "a query: ask it as one")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from deathless.shell.web.json_results import first_misfit
+from deathless.shell.web.json_results import became_null
 from deathless.sinks.port import BlockRefused
 
 
@@ -21,7 +21,7 @@ def json_texts(values: Iterable[object], column: str) -> list[str | None]:
 
 
 def _json_text(value: object, column: str) -> str:
-    text = msgspec.json.encode(value, enc_hook=str).decode()
-    if "null" in text and (why := first_misfit(value, f"column {column}")):
+    data = msgspec.json.encode(value, enc_hook=str)
+    if why := became_null(data, value, f"column {column}"):
         raise BlockRefused(why)
-    return text
+    return data.decode()

@@ -246,14 +246,14 @@ def _describe(message: bytes) -> dict[str, object]:
 def _read(message: bytes) -> dict[str, object]:
     from deathless.base.listings.texts import show_time
     from deathless.codec.generations import decode_upgraded
-    from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode, decode_time
+    from deathless.codec.messages import BEGINNING, PARKED_HEADER, U64, Kind, decode, decode_time
     from deathless.codec.peer_messages import RECORD_KINDS, Reference, decode_body
     from deathless.codec.streams.records import StreamOpened
     from deathless.codec.untrusted import read_msgpack
 
     kind, method, key, idempotency_key, body = decode(message)
     name = Kind(kind).name.lower()
-    if kind in (Kind.CALL, Kind.FORK, Kind.REQUEST):
+    if kind in BEGINNING:
         args: object = read_msgpack(body, object) if body else {}
         return {
             "what": method.decode(errors="replace"), "key": key.decode(errors="replace"),

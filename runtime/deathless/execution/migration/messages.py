@@ -20,7 +20,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, DeathlessError, InvalidService
 from deathless.codec import messages as codec
-from deathless.codec.messages import Kind
+from deathless.codec.messages import BEGINNING
 from deathless.codec.nesting import is_too_deep
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.streams.rows import INPUT_PREFIX
@@ -47,8 +47,6 @@ from deathless.execution.values.ordered import encode_any
 
 BUILT_IN: Final = "."
 """Names with a dot are of handlers that every service has, and never change."""
-
-_BEGIN: Final = (Kind.CALL, Kind.FORK, Kind.REQUEST)
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -94,7 +92,7 @@ def _message(data: bytes, where: str, *, parked: bool = False) -> list[Waiting]:
         method = message.method.decode()
     except (CorruptFrame, UnicodeDecodeError):
         return []  # no handler would have run it either
-    if message.kind not in _BEGIN:
+    if message.kind not in BEGINNING:
         return []
     return [Waiting(where, method, message.key, message.args, parked=parked)]
 

@@ -27,7 +27,7 @@ from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
 from deathless.codec.frames import Run
 from deathless.codec.map_entries import PREFIX, prefix_of, take_apart
-from deathless.codec.messages import Kind, Message, decode, encode
+from deathless.codec.messages import BEGINNING, Kind, Message, decode, encode
 from deathless.codec.peer_messages import SELF, Attempt, Order, Outcome, Target, decode_body
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.service import Service
@@ -61,7 +61,6 @@ from deathless.execution.values.key_table import NoKeys
 
 _NOT_RUN: Final = frozenset({"HandlerGone", "AcceptRaised", "AcceptUnfit"})
 """Why a message has no words in the new code; one that merely does not fit is run, and refused by the handler."""
-_BEGIN: Final = frozenset({Kind.CALL, Kind.FORK, Kind.REQUEST})
 _SHOWN_KEY: Final = 100
 
 
@@ -196,7 +195,7 @@ class Judge:
                 taken = decode(step.message)
             except CorruptFrame:
                 return self._perform(step)
-            if taken.kind in _BEGIN:
+            if taken.kind in BEGINNING:
                 fitted = self._fitted(step, taken)
                 if fitted is None:
                     return None

@@ -36,7 +36,7 @@ from deathless.base.errors import (
 )
 from deathless.codec.frames import Frame, FrameKind, Run, decode_data
 from deathless.codec.map_entries import owner_of, show_key
-from deathless.codec.messages import U64, Kind, decode
+from deathless.codec.messages import BEGINNING, U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_msgpack
 from deathless.codec.wire import ReplyError, decode_struct
@@ -349,7 +349,7 @@ def _declared(look: Inspection, service: Service, lsn: int, before: int | None) 
         return ""
     frame = next(frames_between(look, lsn - 1, lsn), None)
     found = None if frame is None else _message_at(frame, lsn)
-    if found is None or found[1][0] not in (Kind.CALL, Kind.FORK, Kind.REQUEST):
+    if found is None or found[1][0] not in BEGINNING:
         return ""
     name = decode(found[1]).method.decode(errors="replace")
     declared = service.declared.changed(name, before)

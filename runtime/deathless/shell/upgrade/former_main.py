@@ -105,11 +105,7 @@ class FormerCode:
 
     def restore(self, body: bytes) -> None:
         """Begin with a checkpoint. Raises: CorruptCheckpoint where it can't be read."""
-        lsn, chain = PLACE.unpack(body)
-        store = CheckpointStore(RealFileSystem(self._config.directory), f"{self._config.owner}.former")
-        snapshot = store.load_at(lsn, chain)
-        if snapshot is None:
-            raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
+        snapshot = checkpoint_at(self._config, body, "former")
         if self._noting is not None:  # what it notes from is gone with this
             self._given, self._noting = self._noting.base(), None
         self._shard.restore(snapshot)
@@ -208,15 +204,54 @@ class FormerCode:
         return executor
 
     def _snapshot(self, state: dict[bytes, bytes]) -> Snapshot:
-        return self._shard.snapshot(
-            service=self._config.service,
-            service_id=bytes(16),
-            incarnation=0,
-            epoch=self._epoch,
-            fingerprint=self._fingerprint,
-            state=state,
-            invocations=self._executor.suspended(self._records),
-        )
+        invocations = self._executor.suspended(self._records)
+        return snapshot_of(self._shard, self._config, self._epoch, self._fingerprint, state, invocations)
+
+
+def checkpoint_at(config: ReplicaConfig, place: bytes, instance: str) -> Snapshot:
+    """Read a checkpoint of the service's folder.
+
+    Args:
+        config: of the service.
+        place: of the checkpoint (packets.PLACE).
+        instance: what reads it, as other processes of this replica may.
+
+    Raises: CorruptCheckpoint where it can't be read.
+    """
+    lsn, chain = PLACE.unpack(place)
+    snapshot = CheckpointStore(RealFileSystem(config.directory), f"{config.owner}.{instance}").load_at(lsn, chain)
+    if snapshot is None:
+        raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
+    return snapshot
+
+
+def snapshot_of(
+    shard: Shard,
+    config: ReplicaConfig,
+    epoch: int,
+    fingerprint: bytes,
+    state: dict[bytes, bytes] | None = None,
+    invocations: list[bytes] | None = None,
+) -> Snapshot:
+    """Give what a shard holds that only runs a log: the service's identity is for the reader to know.
+
+    Args:
+        shard: that ran it.
+        config: of the service.
+        epoch: of the last frame.
+        fingerprint: of the code that wrote the log.
+        state: as Shard.snapshot.
+        invocations: likewise.
+    """
+    return shard.snapshot(
+        service=config.service,
+        service_id=bytes(16),
+        incarnation=0,
+        epoch=epoch,
+        fingerprint=fingerprint,
+        state=state,
+        invocations=invocations,
+    )
 
 
 def _write(path: str, snapshot: Snapshot) -> None:

@@ -70,6 +70,17 @@ def _told(error: Exception) -> str:
         return type(error).__name__
 
 
+def became_null(data: bytes, value: object, what: str) -> str:
+    """Give what of a value an encoder has written as null, though it is none; empty: nothing.
+
+    Args:
+        data: the value's JSON, or that of something which holds it.
+        value: what was encoded.
+        what: it is, for people.
+    """
+    return first_misfit(value, what) if b"null" in data else ""
+
+
 def first_misfit(value: object, what: str = "the result") -> str:
     """Give what in a value has no JSON form, with its place; empty: nothing was found.
 

@@ -12,24 +12,19 @@ states, say what differs, run on behind an upgrade.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint
 from deathless.codec.frames import decode_data
-from deathless.codec.messages import HEADER, HEADER_BYTES, Kind
+from deathless.codec.messages import BEGINNING, HEADER, HEADER_BYTES
 from deathless.codec.snapshot import Snapshot
-from deathless.engine.log.checkpoint_store import CheckpointStore
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.author.service import Service
 from deathless.execution.interface.misfit import Misfit
 from deathless.execution.rehearsal.findings import Coverage
 from deathless.execution.snapshot_migration import Migrated
-from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.upgrade.former_main import checkpoint_at, snapshot_of
 from deathless.shell.upgrade.migration import Migration
-from deathless.shell.upgrade.packets import PLACE, frame_of
-
-_BEGIN: Final = frozenset({Kind.CALL, Kind.FORK, Kind.REQUEST})
+from deathless.shell.upgrade.packets import frame_of
 
 
 class DigestRun:
@@ -64,14 +59,7 @@ class DigestRun:
 
         Raises: CorruptCheckpoint where it can't be read.
         """
-        if not place:
-            return self._snapshot()
-        lsn, chain = PLACE.unpack(place)
-        store = CheckpointStore(RealFileSystem(self._config.directory), f"{self._config.owner}.digests")
-        snapshot = store.load_at(lsn, chain)
-        if snapshot is None:
-            raise CorruptCheckpoint(f"the checkpoint at lsn {lsn} is gone, or can't be read")
-        return snapshot
+        return checkpoint_at(self._config, place, "digests") if place else self._snapshot()
 
     def begin(self, migrated: Migrated) -> None:
         """Begin with a checkpoint, which fits the new code. Raises: CorruptCheckpoint."""
@@ -87,7 +75,7 @@ class DigestRun:
         for end in data.ends:
             if end - first >= HEADER_BYTES:
                 kind, _, method_bytes, _, _ = HEADER.unpack_from(data.blob, first)
-                if kind in _BEGIN:
+                if kind in BEGINNING:
                     self._met[data.blob[first + HEADER_BYTES : first + HEADER_BYTES + method_bytes]] += 1
             first = end
 
@@ -108,10 +96,4 @@ class DigestRun:
         return migration.look(self._snapshot()).misfits
 
     def _snapshot(self) -> Snapshot:
-        return self._shard.snapshot(
-            service=self._config.service,
-            service_id=bytes(16),
-            incarnation=0,
-            epoch=self._epoch,
-            fingerprint=self._fingerprint,
-        )
+        return snapshot_of(self._shard, self._config, self._epoch, self._fingerprint)

@@ -54,6 +54,8 @@ def test_shadow_begins_at_the_newest_checkpoint_and_follows_for_a_minute(windows
 def test_rehearsal_ends_where_the_log_does_unless_it_is_to_follow(windows: list[Any]) -> None:
     ran(module.rehearse)
     ran(module.rehearse, "--follow", "300")
+    ran(module.rehearse, "--side-by-side")
+    assert [each.side_by_side for each in windows[1:]] == [False, False, True]
     assert windows[1].following is None
     assert windows[2].following.seconds == 300.0
     with pytest.raises(InvalidArgument, match="--follow goes on"):

@@ -362,7 +362,7 @@ def test_the_record_of_another_upgrade_is_not_run_across() -> None:
 def levels_of(node: Node) -> tuple[int, int]:
     """The level of head's cut, and of the checkpoint that is taken now."""
     cut = node.log.check_head(view_of(node).head)
-    return cut.level, node.engine.snapshot().head().level
+    return cut.level, node.engine.snapshot().head().of_generation().level
 
 
 RAISED = [(Level.FIRST, Level.FIRST, Level.FIRST), (Level.FIRST, NEWEST, NEWEST), (NEWEST, Level.FIRST, NEWEST)]
