@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 from tests.sim import mutants
 from tests.sim.defects import RULES
+from tests.sim.recorded_seeds import check_recorded
 from tests.sim.test_safeguards import ELSEWHERE, SHOWN
 
 from deathless.base.safeguards import ALL_SAFEGUARDS
@@ -125,10 +126,8 @@ CASES: Final = (
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_checker_sees_the_defect_and_nothing_without_it(case: Case) -> None:
     """The recorded seed does; where it no longer does the program has changed, and the seed to record is named."""
-    if not case.shows(case.run(case.seed, broken=True)):
-        others = (seed for seed in range(SEEDS_TRIED_MAX) if case.shows(case.run(seed, broken=True)))
-        found = next(others, f"none below {SEEDS_TRIED_MAX}")
-        pytest.fail(f"seed {case.seed} does not show {case.name} to {case.checker}; the seed to record: {found}")
+    shows = lambda seed: case.shows(case.run(seed, broken=True))  # noqa: E731
+    check_recorded(case.seed, shows, f"{case.name} to {case.checker}", tried_max=SEEDS_TRIED_MAX)
     sound = case.run(case.seed, broken=False)
     assert sound.good, "\n".join(map(str, sound.violations[:5]))
 

@@ -244,8 +244,8 @@ def test_appendix_on_restart_the_pending_messages_are_those_of_the_recovery_stat
 # ---- additional considerations -------------------------------------------------------------------------------------
 
 TOLD_TO_HANDLERS = {
-    "call", "complete", "continue_with", "emit", "fork", "gather", "key", "lsn", "now", "now_us", "promise", "race",
-    "random", "reply_later", "run", "timer", "uuid",
+    "begun_in", "call", "complete", "continue_with", "emit", "fork", "gather", "key", "lsn", "now", "now_us", "promise",
+    "race", "random", "reply_later", "run", "timer", "uuid",
 }  # fmt: skip
 
 
