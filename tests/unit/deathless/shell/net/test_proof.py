@@ -333,12 +333,13 @@ def test_tool_whose_storage_hangs_keeps_its_deadline(home: Path, monkeypatch: py
 
 
 def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, put, hung = threading.Event(), proof._put, threading.Event()
+    goes_on, put, begun, ended = threading.Event(), proof._put, list[Path](), threading.Semaphore(0)
 
     def hang(path: Path, value: bytes) -> None:
-        hung.set()
+        begun.append(path)
         goes_on.wait()
         put(path, value)
+        ended.release()
 
     async def work() -> None:
         access = Access("bank", directory=str(home))
@@ -346,7 +347,7 @@ def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypa
             monkeypatch.setattr(proof, "_put", hang)
             for orders in (1, 2):  # the one that meets it, and one that comes while it is known
                 await ask(port.address, "stop", access)
-                assert (port.orders, hung.is_set()) == (orders, True)
+                assert (port.orders, bool(begun)) == (orders, True)
             goes_on.set()
             await ask(port.address, "stop", access)
             assert port.orders == 3
@@ -356,6 +357,8 @@ def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypa
         asyncio.run(work())
     finally:
         goes_on.set()
+    for _ in begun:  # threads that storage had kept
+        assert ended.acquire(timeout=60)
     assert list((home / "members").glob(".*")) == []
 
 
