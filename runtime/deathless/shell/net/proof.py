@@ -82,6 +82,7 @@ class Secrets:
         self._made_at = float("-inf")
         self._standing: deque[tuple[float, str]] = deque()  # when written, and the file; the newest always stands
         self._newest: Secret | None = None
+        self._closed = False
 
     def asks(self, kind: str) -> bool:
         """Is whoever connects as this asked?"""
@@ -109,7 +110,8 @@ class Secrets:
             loop.call_later(max(0.0, self._made_at + PAUSE_S - loop.time()), self._make, loop)
 
     def close(self) -> None:
-        """Take all away, as far as the storage answers."""
+        """Take all away, as far as the storage answers; whoever writes later than that takes it away again."""
+        self._closed = True
         if self._in_thread:
             thread = threading.Thread(target=self._remove_all, daemon=True)
             thread.start()
@@ -169,6 +171,8 @@ class Secrets:
             return self._newest
         self._newest = secret
         self._standing.append((now, secret.file))
+        if self._closed:  # looked at behind `append`: `close` finds the file there, or is seen here
+            self._remove_all()
         while len(self._standing) > 1 and now - self._standing[0][0] > KEPT_S:
             with contextlib.suppress(OSError):
                 (self._folder / self._standing.popleft()[1]).unlink()

@@ -333,13 +333,12 @@ def test_tool_whose_storage_hangs_keeps_its_deadline(home: Path, monkeypatch: py
 
 
 def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, put, begun, ended = threading.Event(), proof._put, list[Path](), threading.Semaphore(0)
+    goes_on, put, hung = threading.Event(), proof._put, threading.Event()
 
     def hang(path: Path, value: bytes) -> None:
-        begun.append(path)
+        hung.set()
         goes_on.wait()
         put(path, value)
-        ended.release()
 
     async def work() -> None:
         access = Access("bank", directory=str(home))
@@ -347,7 +346,7 @@ def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypa
             monkeypatch.setattr(proof, "_put", hang)
             for orders in (1, 2):  # the one that meets it, and one that comes while it is known
                 await ask(port.address, "stop", access)
-                assert (port.orders, bool(begun)) == (orders, True)
+                assert (port.orders, hung.is_set()) == (orders, True)
             goes_on.set()
             await ask(port.address, "stop", access)
             assert port.orders == 3
@@ -357,8 +356,37 @@ def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypa
         asyncio.run(work())
     finally:
         goes_on.set()
-    for _ in begun:  # threads that storage had kept
-        assert ended.acquire(timeout=60)
+    wait_for_writers()
+    assert list((home / "members").glob(".*")) == []
+
+
+def wait_for_writers() -> None:
+    """Wait for threads that the storage kept."""
+    for thread in threading.enumerate():
+        if thread.name == "proof":
+            thread.join()
+
+
+def test_secret_that_the_storage_takes_behind_the_end_is_taken_away(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, put = threading.Event(), proof._put
+
+    def hang(path: Path, value: bytes) -> None:
+        goes_on.wait()
+        put(path, value)
+
+    async def work() -> None:
+        async with served(home) as port:
+            monkeypatch.setattr(proof, "_put", hang)
+            await ask(port.address, "stop", Access("bank", directory=str(home)))
+
+    monkeypatch.setattr(proof, "HANGS_S", 0.05)
+    try:
+        asyncio.run(work())
+    finally:
+        goes_on.set()
+    wait_for_writers()
     assert list((home / "members").glob(".*")) == []
 
 
