@@ -32,6 +32,7 @@ from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import NEVER, Due, Times
+from deathless.codec.frames import Cut
 from deathless.codec.generations import FIRST, Generation
 from deathless.codec.wire import Batch, Handover, Hello, Type, encode_queries, struct_packet
 from deathless.codec.wire import RoleAt as RolePacket
@@ -168,6 +169,15 @@ class ShardPlace(msgspec.Struct):
     def time_us(self) -> int:
         """Logical time, as handlers see it."""
         return self.times.time_us
+
+    def begin_with(self, cut: Cut) -> None:
+        """Who has run nothing yet is of the generation that the service began with, and of the level of its log.
+
+        Args:
+            cut: of the epoch whose frames are run next; that of a later generation begins with a checkpoint.
+        """
+        if self.lsn == 0 and cut.generation == FIRST.number:
+            self.generation = cut.of_generation()
 
 
 class Replica:

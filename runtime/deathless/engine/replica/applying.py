@@ -132,7 +132,7 @@ class Applying:
         """
         if cut is None:
             return
-        self._begin_with(cut)
+        self._place.begin_with(cut)
         if self.code.means(cut.fingerprint):
             self.code = self.code.spelled(cut.fingerprint)
         place, generation = self._place, cut.of_generation()
@@ -144,11 +144,6 @@ class Applying:
     def begin_log(self) -> None:
         """We write the first epoch of all: its level is the newest that we know."""
         self._place.generation = FIRST._replace(level=self.code.level)
-
-    def _begin_with(self, cut: Cut) -> None:
-        """Who has run nothing yet is of the generation that the service began with, and of its level."""
-        if self._place.lsn == 0 and cut.generation == FIRST.number:
-            self._place.generation = cut.of_generation()
 
     def of_other_code(self, cut: Cut) -> bool:
         """Does the cut name other code than ours?"""
@@ -203,7 +198,7 @@ class Applying:
             raise self._other_code(cut)
         snapshot = self._checkpoints.load_newest(lambda head: self._fits(head, generation))
         if cut is not None:
-            self._begin_with(cut)
+            self._place.begin_with(cut)
         if snapshot is None and place.generation != generation and generation.lsn:
             snapshot = self._checkpoints.load_at(generation.lsn, generation.chain)
             if snapshot is None or not self._fits(snapshot.head(), generation):
@@ -240,7 +235,7 @@ class Applying:
         """Run a confirmed frame. Raises: as `apply`."""
         if self._place.lsn == 0 and frame.count:  # where it comes by the stream, the log had no epoch when we looked
             try:
-                self._begin_with(self._log.check_head(frame.epoch))
+                self._place.begin_with(self._log.check_head(frame.epoch))
             except LogTruncated as error:  # it was collected meanwhile: the next start has a checkpoint
                 raise GenerationEnded(error.message) from error
         try:

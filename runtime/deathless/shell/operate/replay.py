@@ -286,6 +286,8 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     if plan.snapshot is not None:
         shard.restore(plan.snapshot, same_code=plan.snapshot.fingerprint in parts.spellings)
         notes += _misfits(shard)
+    elif look.view.head:
+        place.begin_with(look.reader.routes.cut(look.view.head))  # a fork's checkpoint is of its cut's generation
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None
     places: list[ForkPlace] = []
 
