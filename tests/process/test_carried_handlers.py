@@ -191,7 +191,7 @@ def test_saga_that_began_in_version_1_goes_its_former_way_in_version_2(tmp_path:
     with waiting(tmp_path, WAITED) as (bank, waiter):
         promise = tags(bank)[1]
         bank.upgrade(bank.code("v2", version_2(WAITS)), "--upgraders", "1")
-        said = bank.run("call", "say", "--key", "other", "--arg", f"promise={promise}").stdout
+        said = bank.run("call", "say", "--key", "other", "--arg", f'promise="{promise}"').stdout
         assert json.loads(said) == 2, "a plain handler is of the version that runs"
         assert waiter.wait() == ["said, begun in 1, 0"] * 2
         assert bank.json("log", "verify")["problems"] == []

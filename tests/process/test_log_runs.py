@@ -100,7 +100,7 @@ def test_rehearsal_that_can_not_be_run_says_why(tmp_path: Path) -> None:
         bank.formers["rehearsal"] = "other"
         bank.image("other", version_2())
         bank.start_former("rehearsal")
-        words = rehearsed(bank, "v1", code=UpgradeRequired.exit_code)
+        words = rehearsed(bank, "v1", "--side-by-side", code=UpgradeRequired.exit_code)
         assert words.startswith(f"{UpgradeRequired.code} "), "the container's image is not what wrote the log"
 
 

@@ -211,15 +211,9 @@ class Checkpoints:
                 return self.head(positions[0]).version
         return -1
 
-    def blob(self, found: Found) -> Iterator[bytes]:
-        """Give the application's bytes, in pieces. Raises: OSError."""
-        handle = self._files.open(_name(found.head.position))
-        try:
-            for at in range(0, found.head.length, PIECE_BYTES):
-                size = min(PIECE_BYTES, found.head.length - at)
-                yield self._files.read(handle, found.blob_at + at, size)
-        finally:
-            self._files.close(handle)
+    def blob(self, found: Found) -> Blob:
+        """Give the application's bytes, in pieces; the file is open then, whoever removes it. Raises: OSError."""
+        return Blob(self._files, found)
 
     def begin(self, head: Head) -> Writing:
         """Begin one, with room reserved for all of it. Raises: OSError."""
@@ -267,6 +261,37 @@ class Checkpoints:
             return Found(_decode_head(self._files.read(handle, start, length)), start + length)
         except msgspec.MsgspecError as error:
             raise CheckpointDamaged(f"{name}: {error}") from None
+
+
+class Blob(Iterator[bytes]):
+    """The application's bytes of a checkpoint, in pieces. The file is closed behind the last one, or by `close`.
+
+    Args:
+        files: the folder.
+        found: the checkpoint.
+
+    Raises: OSError.
+    """
+
+    def __init__(self, files: FileSystem, found: Found) -> None:
+        self._files = files
+        self._found = found
+        self._at = 0
+        self._handle: Handle | None = files.open(_name(found.head.position))
+
+    def __next__(self) -> bytes:
+        size = min(PIECE_BYTES, self._found.head.length - self._at)
+        if self._handle is None or size <= 0:
+            self.close()
+            raise StopIteration
+        at, self._at = self._found.blob_at + self._at, self._at + size
+        return self._files.read(self._handle, at, size)
+
+    def close(self) -> None:
+        """Close the file; does nothing where it is closed."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._files.close(handle)
 
 
 class Writing:

@@ -29,7 +29,7 @@ from deathless.base.errors import (
     InvalidArgument,
     ProgramVersionDiffers,
 )
-from deathless.foreign.checkpoints import CheckpointDamaged, Checkpoints, Found, Head, Writing
+from deathless.foreign.checkpoints import Blob, CheckpointDamaged, Checkpoints, Found, Head, Writing
 from deathless.foreign.feed import Feed
 from deathless.foreign.rerun import Parting, Rerun
 from deathless.foreign.rows import Given
@@ -150,9 +150,10 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
         DeathlessError: the program can't be started, ended, stood still or broke the protocol.
         OSError: a file can't be read.
     """
-    folder, found, feed, end = await asyncio.to_thread(_place, order)
-    run = Run(order.settings, found.head)
-    await run.over(folder.blob(found), feed, end, tell, upgraded=order.upgraded)
+    found, blob, feed, end = await asyncio.to_thread(_place, order)
+    with contextlib.closing(blob):
+        run = Run(order.settings, found.head)
+        await run.over(blob, feed, end, tell, upgraded=order.upgraded)
     return _report(order, found.head.position, run.rerun)
 
 
@@ -165,26 +166,35 @@ async def debug(order: ReplayOrder, watching: Watching) -> None:
 
     Raises: as `replay`; ApplicationEnded also where it ended before its last checkpoint; PortTaken.
     """
-    folder, found, feed, end = await asyncio.to_thread(_place, order)
+    found, blob, feed, end = await asyncio.to_thread(_place, order)
     run = Run(order.settings, found.head, goes_on=True)
 
     async def behind() -> None:
         watching.ran(_report(order, found.head.position, run.rerun))
         await run.gone()
 
-    await run.over(
-        folder.blob(found), feed, end, lambda _: None, upgraded=order.upgraded, ready=watching.ready, behind=behind
-    )
+    with contextlib.closing(blob):
+        await run.over(blob, feed, end, lambda _: None, upgraded=order.upgraded, ready=watching.ready, behind=behind)
 
 
-def _place(order: ReplayOrder) -> tuple[Checkpoints, Found, Feed, int]:
-    """Give the checkpoints, the one to begin from, the rows and the position of the last of them.
+def _place(order: ReplayOrder) -> tuple[Found, Blob, Feed, int]:
+    """Give the checkpoint to begin from, its bytes, the rows and the position of the last of them.
 
+    The file is open from here on: a service that runs removes its oldest checkpoint with each one that it writes.
     Raises: as `replay`.
     """
     folder = Checkpoints(RealFileSystem(Path(order.directory)), "")
     start = _numbered(folder, order.number) if order.number else order.start
-    found = find(folder, start=start, oldest=order.oldest)
+    found, blob = find_open(folder, start=start, oldest=order.oldest)
+    with contextlib.ExitStack() as kept:
+        kept.callback(blob.close)
+        feed, end = _rows_behind(folder, found, order)
+        kept.pop_all()
+    return found, blob, feed, end
+
+
+def _rows_behind(folder: Checkpoints, found: Found, order: ReplayOrder) -> tuple[Feed, int]:
+    """Give the rows behind a checkpoint, and the position of the last of them. Raises: as `replay`."""
     feed = feed_of(order.directory, found)
     last = last_row(feed, found)
     if order.version >= 0:
@@ -197,7 +207,15 @@ def _place(order: ReplayOrder) -> tuple[Checkpoints, Found, Feed, int]:
         )
     if end > last:
         raise InvalidArgument(f"the last row is at position {last}, before {end}", remedy="end there, or earlier")
-    return folder, found, feed, end
+    return feed, end
+
+
+def find_open(folder: Checkpoints, *, start: int | None = None, oldest: bool = False) -> tuple[Found, Blob]:
+    """Give the checkpoint to begin from, as `find`, and its bytes. Raises: as `find`."""
+    while True:
+        found = find(folder, start=start, oldest=oldest)
+        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile: `find` says what there is
+            return found, folder.blob(found)
 
 
 def _numbered(folder: Checkpoints, number: int) -> int:

@@ -161,3 +161,14 @@ def test_head_of_any_length_is_read_again(tmp_path: Path) -> None:
     """A program may emit as much as it likes to one call, and all that is not logged stands there."""
     assert write(folder(tmp_path), 4, b"state", lanes=bytes(65 << 20))
     assert len(folder(tmp_path).look(4).head.lanes) == 65 << 20
+
+
+def test_bytes_are_read_to_their_end_whoever_removes_the_checkpoint(tmp_path: Path) -> None:
+    checkpoints = folder(tmp_path)
+    assert write(checkpoints, 12, b"state of the application")
+    blob = checkpoints.blob(checkpoints.look(12))
+    checkpoints.forget(kept=1)
+    (tmp_path / FOLDER / names(tmp_path)[0]).unlink()
+    assert b"".join(blob) == b"state of the application"
+    blob.close()
+    assert list(blob) == [], "it is closed"
