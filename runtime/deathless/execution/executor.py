@@ -58,6 +58,7 @@ from deathless.codec.traces import readable, traceparent, untraced, within
 from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
 from deathless.execution.author.service import Service
 from deathless.execution.handlers.entities import Changed, Entities
+from deathless.execution.handlers.older_arguments import older_forms
 from deathless.execution.handlers.plan import Plan
 from deathless.execution.handlers.probe import SPECS as PROBE_SPECS
 from deathless.execution.handlers.request_hash import hash_by_bytes, hash_by_meaning, hashes
@@ -165,7 +166,8 @@ class HandlerExecutor:
             raise InvalidService(f"service {service.name} is one object, so it has one shard, not {sharding.shards}")
         self._entities = Entities(service, limits, sharding)
         maps = bool(self._entities.states.maps)
-        plans = {name.encode(): Plan(spec, maps=maps) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
+        specs = (*service.specs.items(), *PROBE_SPECS.items())
+        plans = {name.encode(): Plan(spec, maps=maps, older=older_forms(service, spec)) for name, spec in specs}
         plans |= {old.encode(): plans[now.encode()] for old, now in service.declared.former_names().items()}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
         self._plans |= {spec.name.encode(): Plan(spec, maps=maps) for spec in service.inputs.values()}

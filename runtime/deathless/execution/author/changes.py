@@ -412,6 +412,11 @@ class Changes:
                     found[name] = now
         return found
 
+    def older_arguments(self, name: str) -> list[type[msgspec.Struct]]:
+        """Give the types of arguments of older versions that a handler or query takes, the newest version first."""
+        found = {version: each.args_type for (handler, version), each in self.accepted.items() if handler == name}
+        return [found[version] for version in sorted(found, reverse=True)]
+
     def name_then(self, name: str, target: int) -> str:
         """Give what a handler, activity or schedule of this code was called in an older version, if it was there."""
         for block in reversed(self._since(target)):

@@ -5,8 +5,8 @@ comes decoded from its bytes and goes back encoded, the result is encoded. Types
 sorted order, because the order of a set differs between processes; types without sets keep the order of their dicts.
 What is nested too deep is neither decoded nor let out.
 
-Guarantees: two plans of the same service give the same bytes for the same values. Does not: catch anything; the
-executor does. Imports base only.
+Guarantees: two plans of the same service give the same bytes for the same values. Does not: make replies of what is
+raised; the executor does.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from deathless.execution.author.inputs import INPUT, row_decoder
 from deathless.execution.author.service import HandlerSpec, Service
 from deathless.execution.author.signature import has_no_order, map_types
 from deathless.execution.declared.type_shapes import shallow_decoder, shallow_encoder, sorts_itself
+from deathless.execution.handlers.older_arguments import OlderForms
 from deathless.execution.maps.map import decode_map, encode_map
 from deathless.execution.maps.view import MapField
+from deathless.execution.values.failure import is_fatal
 from deathless.execution.values.ordered import ordered_encoder
 
 Call = Callable[[object, object, msgspec.Struct], object]
@@ -88,15 +90,17 @@ class Plan:
     Args:
         spec: what is registered.
         maps: the state holds maps.
+        older: forms of its arguments that older versions send, and which are taken as well.
     """
 
     __slots__ = (
         "apart", "call", "check_result", "decode_arguments", "encode_arguments", "encode_result", "keys", "of_streams",
-        "ours", "scalar", "spec",
+        "older", "ours", "scalar", "spec",
     )  # fmt: skip
 
-    def __init__(self, spec: HandlerSpec, *, maps: bool = False) -> None:
+    def __init__(self, spec: HandlerSpec, *, maps: bool = False, older: OlderForms | None = None) -> None:
         self.spec = spec
+        self.older = older
         self.apart = maps or bool(spec.keys)  # more than one state to decode and encode: it runs beside the flat loop
         self.call = adapter(spec)
         self.of_streams = spec.kind == INPUT  # it takes rows of streams, and nothing from anybody else
@@ -104,7 +108,8 @@ class Plan:
             self.decode_arguments = row_decoder(spec.args_type)
         else:
             decode: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
-            self.decode_arguments = shallow_decoder(spec.args_type, decode)
+            decode = shallow_decoder(spec.args_type, decode)
+            self.decode_arguments = decode if older is None else lambda data: decode(older.renewed(data))
         # Equal arguments give equal bytes: sets and maps are sorted.
         self.encode_arguments: Encode = ordered_encoder(sorts_itself=sorts_itself(spec.args_type))
         self.encode_result = encoder(spec.result_type)
@@ -114,6 +119,29 @@ class Plan:
         self.scalar: object = _SCALARS.get(hint) if isinstance(hint, type) else None
         self.keys = spec.keys
         self.ours = "." in spec.name  # built in: it works on state of ours (see probe)
+
+    def meaning_of(self, arguments: msgspec.Struct, data: bytes) -> bytes:
+        """Give bytes that are equal for arguments that mean the same; `arguments` is what `data` was decoded to.
+
+        Those in an older form mean what they meant to the handler of then, so that a call which that one has answered
+        is known again. Raises: what types of the author raise.
+        """
+        older = self.older.meaning(data) if self.older is not None else None
+        return self.encode_arguments(arguments) if older is None else older
+
+    def renewed(self, data: bytes) -> bytes:
+        """Give arguments in the present form, as they are kept while they wait.
+
+        Those that can't be brought into it stay as they are: they fail in their turn.
+        """
+        if self.older is None:
+            return data
+        try:
+            return self.older.renewed(data)
+        except BaseException as error:
+            if is_fatal(error):
+                raise
+            return data
 
     def keys_of(self, arguments: msgspec.Struct, key_bytes_max: int) -> dict[str, bytes]:
         """Give the keys a handler of several keys works on, in the order of its `keys`, each once.

@@ -3,7 +3,7 @@
 Arguments are compared by what they mean to the handler, not by their bytes: they are decoded by its declared types
 and encoded again with sorted maps and sets. So the order of a map's keys or of a set's items, a default that is left
 out or written out, and 1 for a `float` make no difference, whatever process, language and front door a call comes
-through.
+through. Arguments in a form of an older version are encoded by the types of that version.
 
 What has no meaning is compared by its bytes: a handler that is not there, and arguments that can't be decoded. Builds
 before this one compared bytes alone, and what they recorded is still known again by its bytes.
@@ -36,7 +36,7 @@ def hash_by_bytes(message: bytes, idem_at: int, args_at: int) -> bytes:
 def hash_by_meaning(plan: Plan, arguments: msgspec.Struct, message: bytes, idem_at: int, args_at: int) -> bytes:
     """Likewise, with the arguments as they were decoded; to be called before the handler may change them."""
     try:
-        encoded = plan.encode_arguments(arguments)
+        encoded = plan.meaning_of(arguments, message[args_at:])
     except Exception as error:
         if is_fatal(error):
             raise

@@ -199,6 +199,8 @@ class Invocations:
         plan = self._plans.get(received.method.encode())
         if plan is None or (plan.of_streams and not self._may_input(received.origin)):
             return self.unknown(received.method)
+        if plan.older is not None:
+            received = msgspec.structs.replace(received, arguments=plan.renewed(received.arguments))
         if 0 < received.deadline_us <= self.times.elapsed_us:
             return LATE
         if not plan.spec.shared:

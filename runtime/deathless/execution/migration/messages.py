@@ -3,10 +3,9 @@
     waiting_in(snapshot)          all of a checkpoint: queued for a key, parked, on their way to ourselves
     fit_messages(messages, ...)   each by its name now, its key now, and with arguments that the new handler takes
 
-A message is never tried against two types. It was written under one interface, which is told by its hash, or is the
-one that stood; by the version of that it is clear whether arguments pass as they are or through a function of
-`accepts`. Fields that a type does not know are refused at any depth: what one type calls `amount`, another one would
-read as nothing at all.
+Such a message was written under one interface, which is told by its hash, or is the one that stood; by the version of
+that it is clear whether arguments pass as they are or through a function of `accepts`. Fields that a type does not know
+are refused at any depth (`handlers.older_arguments`, which also takes what comes behind the cut).
 
 Guarantees: bytes that fit as they are stay as they are. Does not: run handlers. Imports base and codec.
 """
@@ -21,13 +20,12 @@ import msgspec
 from deathless.base.errors import CorruptFrame, DeathlessError, InvalidService
 from deathless.codec import messages as codec
 from deathless.codec.messages import BEGINNING
-from deathless.codec.nesting import is_too_deep
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.streams.rows import INPUT_PREFIX
 from deathless.execution.author.changes import Accepted, Changes, Gap, Hop, renamed_key
 from deathless.execution.author.inputs import row_decoder
 from deathless.execution.author.service import HandlerSpec, Service
-from deathless.execution.declared.unknown_fields import Found, unknown_fields
+from deathless.execution.handlers.older_arguments import Drops, Form, OlderForm, Unfit, drops_of
 from deathless.execution.interface.comparison import UnderWay, Use
 from deathless.execution.interface.interface import Interface
 from deathless.execution.interface.misfit import Misfit, Tally
@@ -40,10 +38,8 @@ from deathless.execution.invocations.journal import (
     decode_suspended,
 )
 from deathless.execution.migration.ahead import Known
-from deathless.execution.migration.hop import decode_plain
 from deathless.execution.values.failure import FATAL, bounded
 from deathless.execution.values.function import place
-from deathless.execution.values.ordered import encode_any
 
 BUILT_IN: Final = "."
 """Names with a dot are of handlers that every service has, and never change."""
@@ -143,51 +139,32 @@ class Refused(Exception):
 class _Taker:
     """How one handler takes the arguments of one version."""
 
-    def __init__(self, spec: HandlerSpec, accepted: Accepted | None, drops: frozenset[tuple[str, str]]) -> None:
+    def __init__(self, spec: HandlerSpec, accepted: Accepted | None, drops: Drops) -> None:
         self._spec = spec
-        self._accepted = accepted
-        kind = spec.args_type if accepted is None else accepted.args_type
-        self._decode = msgspec.msgpack.Decoder(kind).decode
-        self._find = unknown_fields(kind, drops)
-        self._check = msgspec.msgpack.Decoder(spec.args_type).decode
-        self._find_new = unknown_fields(spec.args_type, drops)
+        self._older = OlderForm(spec, accepted, drops) if accepted is not None else None
+        self._form = Form(spec.args_type, drops) if self._older is None else self._older.form
 
     def take(self, arguments: bytes, version: int) -> bytes:
         """Give the arguments for the new handler. Raises: Refused."""
-        spec, accepted = self._spec, self._accepted
+        spec = self._spec
         remedy = f"write accepts({spec.name!r}, from_={version}, args=...)"
         try:
-            if is_too_deep(arguments):
-                raise msgspec.ValidationError("they are nested too deep")
-            value = self._decode(arguments)
-            self._refuse_unknown(self._find, arguments)
+            value = self._form.read(arguments)
         except msgspec.MsgspecError as error:
             what = f"arguments of {spec.name} of version {version} do not fit: {bounded(str(error))}"
             raise Refused("ArgumentTypeChanged", spec.name, what, remedy) from None
-        if accepted is None:
+        if self._older is None:
             return arguments
         try:
-            new = encode_any(dict(accepted.function(value)))  # type: ignore[call-overload]  # a mapping, or it raises
+            return self._older.renew(value)
+        except Unfit as unfit:
+            what = bounded(str(unfit))
+            raise Refused("AcceptUnfit", spec.name, what, "give what the handler takes, by name") from None
         except BaseException as error:
             if isinstance(error, (*FATAL, KeyboardInterrupt)):
                 raise
-            what = f"{place(accepted.function)}: {type(error).__name__}: {bounded(str(error))}"
+            what = f"{place(self._older.accepted.function)}: {type(error).__name__}: {bounded(str(error))}"
             raise Refused("AcceptRaised", spec.name, what, "see to these arguments in the function") from None
-        try:
-            self._check(new)
-            self._refuse_unknown(self._find_new, new)
-        except msgspec.MsgspecError as error:
-            what = f"what {place(accepted.function)} gave is no arguments of {spec.name}: {bounded(str(error))}"
-            raise Refused("AcceptUnfit", spec.name, what, "give what the handler takes, by name") from None
-        return new
-
-    def _refuse_unknown(self, find: object, data: bytes) -> None:
-        if callable(find):
-            found: Found = []
-            find(decode_plain(data), found)
-            if found:
-                cls, field = found[0]
-                raise msgspec.ValidationError(f"{cls} has no field `{field}`")
 
 
 class Fitting:
@@ -232,11 +209,8 @@ class Fitting:
             raise Refused("HandlerGone", waiting.method, what, remedy)
         taker = self._takers.get((name, version))
         if taker is None:
-            drops = frozenset(
-                (cls, field) for cls, _, field in (each.rpartition(".") for each in self._changes.drops(version))
-            )
             accepted = self._changes.accepted.get((name, version))
-            taker = self._takers[name, version] = _Taker(spec, accepted, drops)
+            taker = self._takers[name, version] = _Taker(spec, accepted, drops_of(self._service, version))
         return Fitted(name, self._key(waiting.key, version), taker.take(waiting.arguments, version))
 
     def _fit_row(self, waiting: Waiting) -> Fitted:

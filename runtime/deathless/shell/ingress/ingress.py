@@ -128,9 +128,10 @@ class Ingress:
     ) -> None:
         self.service = service
         self.client = client
-        routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
+        specs, older = (*service.specs.items(), *PROBE_SPECS.items()), service.declared.older_arguments
+        routes = {name.encode(): Route(spec, older=older(name)) for name, spec in specs}
         former = service.declared.former_names()
-        routes |= {old.encode(): Route(service.specs[now], old) for old, now in former.items()}
+        routes |= {old.encode(): Route(service.specs[now], old, older(now)) for old, now in former.items()}
         self._routes = Numbers(service, routes)
         self._name = service.name.encode()
         self._key_bytes_max = limits.key_bytes_max

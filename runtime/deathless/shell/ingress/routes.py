@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -17,6 +17,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
 from deathless.execution.author.service import HandlerSpec
+from deathless.execution.declared.unknown_fields import Found, unknown_fields
 from deathless.shell.web.json_bodies import check_body
 from deathless.shell.web.json_results import result_as_json
 from deathless.shell.web.request import JSON
@@ -39,15 +40,7 @@ def _given(arguments: type[msgspec.Struct]) -> type[msgspec.Struct]:
         for each in msgspec.structs.fields(arguments)
         if not each.required
     ]
-    return msgspec.defstruct(
-        arguments.__name__,
-        optional,
-        bases=(arguments,),
-        forbid_unknown_fields=True,
-        kw_only=True,
-        frozen=True,
-        gc=False,
-    )
+    return msgspec.defstruct(arguments.__name__, optional, bases=(arguments,), forbid_unknown_fields=True, kw_only=True)
 
 
 class Answer(NamedTuple):
@@ -58,76 +51,123 @@ class Answer(NamedTuple):
     content_type: bytes = JSON
 
 
+class _Form:
+    """One form in which arguments come: those of the handler, or those that an older version of the code sent.
+
+    Args:
+        kind: the Struct with an argument in each field.
+        first_key: argument that the {key} of the URL stands for; empty: none.
+    """
+
+    __slots__ = ("_decode", "_find", "_first_key", "_kind")
+
+    def __init__(self, kind: type[msgspec.Struct], first_key: str) -> None:
+        self._kind = kind
+        self._first_key = first_key
+        self._decode: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(_given(kind)).decode
+        self._find = unknown_fields(kind)
+
+    def knows(self, body: bytes) -> bool:
+        """Does the type know each field, at any depth, of a body that it decodes?"""
+        found: Found = []
+        if self._find is not None:
+            self._find(msgspec.json.decode(body), found)
+        return not found
+
+    def from_json(self, body: bytes, key: str) -> msgspec.Struct:
+        """Give the arguments of a body. Raises: msgspec.MsgspecError, InvalidArgument; what the type raises."""
+        if self._first_key:
+            named: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            self._put_key(named, msgspec.Raw(msgspec.json.encode(key)))
+            body = msgspec.json.encode(named)
+        return self._decode(body)
+
+    def _put_key(self, named: dict[str, msgspec.Raw], key: msgspec.Raw) -> None:
+        given = named.setdefault(self._first_key, key)
+        if given is not key and msgspec.json.decode(given) != msgspec.json.decode(key):
+            raise _other_key(self._first_key)
+
+    def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
+        """Give the arguments of a query string. Raises: as `from_json`."""
+        if self._first_key and named.setdefault(self._first_key, [key]) != [key]:
+            raise _other_key(self._first_key)
+        once = {name: texts[0] if len(texts) == 1 else texts for name, texts in named.items()}
+        try:
+            return msgspec.convert(once, self._kind, strict=False)
+        except msgspec.ValidationError:
+            # A sequence that was given one value looks like a value; try again with each as a sequence in turn.
+            lists = {name: texts if self._is_sequence(name) else once[name] for name, texts in named.items()}
+            return msgspec.convert(lists, self._kind, strict=False)
+
+    def _is_sequence(self, name: str) -> bool:
+        kinds = (msgspec.inspect.ListType, msgspec.inspect.VarTupleType, msgspec.inspect.SetType)
+        for field in msgspec.structs.fields(self._kind):
+            if field.encode_name == name:
+                return isinstance(msgspec.inspect.type_info(field.type), kinds)
+        return False
+
+
+def _other_key(name: str) -> InvalidArgument:
+    return InvalidArgument(f"`{name}` must equal the key in the path, or be left out - at `$.{name}`")
+
+
 class Route:
     """One handler or query, made ready: how its arguments come in and its result goes out.
 
     Args:
         spec: what is called.
         name: by which it is called; empty: its own. By a former one the same request has the same hash as ever.
+        older: types of arguments that older versions sent, the newest first. Such arguments go on as they came: whoever
+            runs the message makes the present ones of them (execution.handlers.older_arguments).
     """
 
-    __slots__ = ("decode_json", "decode_result", "first_key", "name", "query", "spec")
+    __slots__ = ("_form", "_older", "decode_result", "name", "query", "spec")
 
-    def __init__(self, spec: HandlerSpec, name: str = "") -> None:
+    def __init__(self, spec: HandlerSpec, name: str = "", older: Sequence[type[msgspec.Struct]] = ()) -> None:
         self.spec = spec
         self.name = name or spec.name
         self.query = spec.kind == "query"
-        self.first_key = spec.keys[0] if spec.keys else ""  # argument that the {key} of the URL stands for
-        self.decode_json: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(_given(spec.args_type)).decode
+        first_key = spec.keys[0] if spec.keys else ""
+        self._form = _Form(spec.args_type, first_key)
+        self._older = [_Form(kind, first_key if first_key in kind.__struct_fields__ else "") for kind in older]
         self.decode_result: Callable[[bytes], object] = msgspec.msgpack.Decoder(spec.result_type).decode
 
     def from_json(self, body: bytes, key: str) -> msgspec.Struct:
         """Give the arguments of a POST. Raises: InvalidArgument."""
         body = body or b"{}"
         check_body(body)
-        try:
-            return self._from_json(body, key)
-        except Exception as error:
-            raise misfit(error) from error
-
-    def _from_json(self, body: bytes, key: str) -> msgspec.Struct:
-        if self.first_key:
-            named: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            self._put_key(named, msgspec.Raw(msgspec.json.encode(key)))
-            body = msgspec.json.encode(named)
-        return self.decode_json(body)
-
-    def _put_key(self, named: dict[str, msgspec.Raw], key: msgspec.Raw) -> None:
-        given = named.setdefault(self.first_key, key)
-        if given is not key and msgspec.json.decode(given) != msgspec.json.decode(key):
-            raise InvalidArgument(
-                f"`{self.first_key}` must equal the key in the path, or be left out - at `$.{self.first_key}`"
-            )
+        return self._read(
+            lambda form: form.from_json(body, key), lambda form: form.knows(body) if self._older else True
+        )
 
     def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
         """Give the arguments of a GET; texts become what the handler's types say.
 
         Raises: InvalidArgument.
         """
-        try:
-            return self._from_query(named, key)
-        except Exception as error:
-            raise misfit(error) from error
+        return self._read(lambda form: form.from_query(dict(named), key), lambda _form: True)
 
-    def _from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
-        if self.first_key and named.setdefault(self.first_key, [key]) != [key]:
-            raise InvalidArgument(
-                f"`{self.first_key}` must equal the key in the path, or be left out - at `$.{self.first_key}`"
-            )
-        once = {name: texts[0] if len(texts) == 1 else texts for name, texts in named.items()}
+    def _read(self, read: Callable[[_Form], msgspec.Struct], knows: Callable[[_Form], bool]) -> msgspec.Struct:
+        """Read arguments in the present form; where they are not quite of that, in an older one that they are of."""
+        first: Exception | None = None
+        value: msgspec.Struct | None = None
         try:
-            return msgspec.convert(once, self.spec.args_type, strict=False)
-        except msgspec.ValidationError:
-            # A sequence that was given one value looks like a value; try again with each as a sequence in turn.
-            lists = {name: texts if self._is_sequence(name) else once[name] for name, texts in named.items()}
-            return msgspec.convert(lists, self.spec.args_type, strict=False)
-
-    def _is_sequence(self, name: str) -> bool:
-        kinds = (msgspec.inspect.ListType, msgspec.inspect.VarTupleType, msgspec.inspect.SetType)
-        for field in msgspec.structs.fields(self.spec.args_type):
-            if field.encode_name == name:
-                return isinstance(msgspec.inspect.type_info(field.type), kinds)
-        return False
+            value = read(self._form)
+            if knows(self._form):
+                return value
+        except Exception as error:  # noqa: BLE001  types are the author's
+            first = error
+        for form in self._older:
+            try:
+                older = read(form)
+                if knows(form):
+                    return older
+            except Exception:  # noqa: BLE001, S112  it is of another form
+                continue
+        if value is None:
+            assert first is not None, "it was read or refused"
+            raise misfit(first) from first
+        return value
 
     def answer(self, result: bytes) -> Answer:
         """Give what is answered with a msgpack result. Raises: ResultUnreadable."""

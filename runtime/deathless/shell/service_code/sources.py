@@ -55,6 +55,7 @@ class Code:
     files: dict[str, Path] = field(default_factory=dict)  # source file by module name
     versions: dict[str, str] = field(default_factory=dict)  # version by distribution, lower-case names
     zones: bool = False  # the rules of time zones other than UTC may be asked for
+    accepts: bool = False  # handlers take arguments that older versions send
 
     def source(self, name: str) -> bytes:
         """Read a module's source: from its copy, where this process imports it from there. Raises: OSError."""
@@ -66,7 +67,7 @@ def code_of(service: Service) -> Code:
 
     Raises: InvalidService when a file of its can't be read.
     """
-    code = Code()
+    code = Code(accepts=bool(service.declared.accepted))
     packages: set[str] = set()
     roots = _roots_of(service)
     authors = {name.partition(".")[0] for name in roots} - {OURS}

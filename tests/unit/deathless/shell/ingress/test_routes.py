@@ -8,6 +8,7 @@ from bank_fake import bank
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deathless import Context, Service
 from deathless.base.errors import HandlerFailed, InvalidArgument, TooLarge
 from deathless.shell.ingress.routes import Route, field_of, parse_query, unescape
 
@@ -111,3 +112,63 @@ def test_query_string_gives_back_what_was_quoted(name: str, value: str) -> None:
         return b"".join(b"%%%02X" % byte for byte in text.encode())
 
     assert parse_query(quote(name) + b"=" + quote(value)) == {name: [value]}
+
+
+class Paid(msgspec.Struct):
+    """Arguments of an older version."""
+
+    money: dict[str, float]
+    note: str = ""
+
+
+class Drawn(msgspec.Struct):
+    """Arguments of a version before that."""
+
+    amount: str
+
+
+def test_arguments_of_older_versions_go_on_as_they_came() -> None:
+    """Whoever runs the message makes the present ones of them."""
+    deposit = Route(bank.specs["deposit"], older=[Paid, Drawn])
+    bodies = (b'{"amount": 5}', b'{"money": {"chf": 1}}', b'{"amount": "five"}')
+    encoded = [msgspec.msgpack.encode(deposit.from_json(body, "alice")) for body in bodies]
+    assert [msgspec.msgpack.decode(each) for each in encoded] == [
+        {"amount": 5},
+        {"money": {"chf": 1.0}},
+        {"amount": "five"},
+    ]
+    with pytest.raises(InvalidArgument) as caught:
+        deposit.from_json(b'{"amount": null}', "alice")
+    assert field_of(caught.value) == "$.amount", "by the present types"
+
+
+class OldLine(msgspec.Struct):
+    """A part of arguments, as it was."""
+
+    amount: float
+
+
+class Line(msgspec.Struct):
+    """The same as it is, which passes over `amount`."""
+
+    cents: int = 0
+
+
+def test_field_inside_that_the_present_type_passes_over_tells_the_older_form() -> None:
+    service = Service("shop", state=Line, version=2)
+
+    @service.handler
+    def sell(state: Line, ctx: Context, line: Line) -> None:
+        state.cents += line.cents
+
+    older = msgspec.defstruct("SellV1", [("line", OldLine)])
+    sold = Route(service.specs["sell"], older=[older]).from_json(b'{"line": {"amount": 1.5}}', "")
+    assert msgspec.to_builtins(sold) == {"line": {"amount": 1.5}}
+    newer = Route(service.specs["sell"], older=[older]).from_json(b'{"line": {"cents": 5, "vat": 1}}', "")
+    assert msgspec.to_builtins(newer) == {"line": {"cents": 5}}, "of no older form: as without any"
+
+
+def test_query_takes_older_arguments_from_the_address() -> None:
+    older = msgspec.defstruct("HistoryV1", [("since_line", int)])
+    history = Route(bank.specs["history"], older=[older])
+    assert msgspec.to_builtins(history.from_query({"since_line": ["7"]}, "alice")) == {"since_line": 7}

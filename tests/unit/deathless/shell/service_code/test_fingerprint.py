@@ -86,6 +86,26 @@ def test_way_of_older_releases_is_told_as_well_and_means_the_same_code(path: Pat
     assert fingerprint_of(former).hex() == "225d525c187ac5120028bae968f13b33", "as releases before this one made it"
 
 
+ACCEPTS = """
+class AddV1(Struct):
+    units: int
+@cart.accepts("add", from_=1, args=AddV1)
+def add_v1(old: AddV1) -> dict[str, int]:
+    return {"amount": 100 * old.units}
+"""
+
+
+def test_code_that_takes_older_arguments_is_other_code_than_for_builds_that_refuse_them(
+    tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would run the log otherwise, so they are to refuse it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    other = tmp_path / "cart_that_accepts.py"
+    other.write_text(TEXT.replace("state=Cart)", "state=Cart, version=2)") + ACCEPTS)
+    plain, described = describe(service, Limits()), describe(load_service(str(other)), Limits())
+    assert (plain.parts["executor"], described.parts["executor"], described.former["executor"]) == ("4", "5", "5")
+
+
 @pytest.mark.parametrize(
     ("added", "counts"),
     [
