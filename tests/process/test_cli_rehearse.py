@@ -90,6 +90,7 @@ BUGS: dict[str, tuple[tuple[tuple[str, str], ...], dict[str, int]]] = {
             "CallsDiffer:later": 1,
         },
     ),
+    "another time to wait": ((("hours=1", "minutes=1"),), {"CallsDiffer:later": 1}),
     "another default": ((("= 0.015", "= 0.5"),), {"ReplyDiffers:deposit": 3, "StateDiffers:deposit": 3}),
     "the order of a set": ((("sorted(set(tags))", "list(set(tags))"),), {"NotDeterministic:tag": 1}),
     "the wall clock": (

@@ -8,8 +8,8 @@ checkpoint; never below the last Rebased record's checkpoint, nor among messages
 before an upgrade is one by the code of before, of which a copy is kept with the log.
 
 Guarantees: every message run is compared with the digest that its primary logged; the first difference is Diverged with
-lsn, handler and key. Does not: write to the service's directory, answer anybody. May import execution, engine, codec
-and base.
+lsn, handler and key; a note says where other code asks for what no digest stands for. Does not: write to the service's
+directory, answer anybody. May import execution, engine, codec and base.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard, cut_runs
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
+from deathless.execution.rehearsal.undigested import Undigested, undigested_in
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.debugger import LEFT, Debugger, Stops
 from deathless.shell.operate.forking.in_replay import ForkOrder, place_behind, write_checkpoint
@@ -64,6 +65,8 @@ MISFITS_SHOWN_MAX: Final = 100  # handlers that the code does not fit, told one 
 CHANGED_SHOWN: Final = 3  # keys that a divergence shows
 SHOWN_MAX: Final = 300  # characters of a value there
 PIECE_BYTES: Final = 1 << 16  # of a result, read at once
+NOT_COMPARED: Final = "not compared, for no digest stands for it (`deathless upgrade rehearse` compares it):"
+"""Begins a note of a run of other code."""
 
 
 class ReplayOrder(msgspec.Struct, kw_only=True):
@@ -278,7 +281,8 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     look = asyncio.run(inspect(config))
     service = load_configured(config, order.folder)
     limits = config.make_limits()
-    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+    make = Undigested if order.any_code else HandlerExecutor
+    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding, make=make)
     executor, place = shard.executor, shard.place
     notes: list[str] = []
     parts = describe(service, limits, config.sharding)
@@ -311,6 +315,8 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
             raise _located(look, explained(look, again, plan, error), begun_at) from None
         notes.append(declared)
         ran = place.lsn - (plan.snapshot.lsn if plan.snapshot is not None else 0)
+    if look.view.head and look.reader.routes.cut(look.view.head).fingerprint not in parts.spellings:
+        notes += [f"{NOT_COMPARED} {handler} asks for {what}" for handler, what in undigested_in(executor).items()]
     if order.fork is not None:
         write_checkpoint(shard, order.fork)
     started = plan.snapshot.lsn if plan.snapshot is not None else 0

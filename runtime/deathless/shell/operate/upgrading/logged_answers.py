@@ -6,8 +6,8 @@ process with one state is. The first difference ends the run. One that the code 
 meant; any other is refused with lsn, handler, key, and what the new code gives. So is code whose process ends in it.
 
 Guarantees: nothing is written; a log that can't be run again now, or not in time, holds nothing back. Does not: look
-for what a query gives, or for what comes behind the first difference (`deathless upgrade rehearse` does). Source:
-design 0027, "What was logged is run again".
+for what a query gives, for how long a handler waits (it is told that it waits), or for what comes behind the first
+difference (`deathless upgrade rehearse` does). Source: design 0027, "What was logged is run again".
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing import Final
 
 from deathless.base.config import ReplicaConfig, UpgradeConfig
 from deathless.base.errors import DeathlessError, Diverged, UpgradeRefused
-from deathless.shell.operate.replay import ReplayEnded, ReplayOrder, replay
+from deathless.shell.operate.replay import NOT_COMPARED, ReplayEnded, ReplayOrder, replay
 
 RECENT: Final = 20_000  # messages that are run at least, where the log has them behind a checkpoint
 RUN_S: Final = 60.0  # a run that has not ended by then is left
+TOLD: Final = ("the run ends", NOT_COMPARED)
+"""How notes of a run begin that are told."""
 
 
 async def compare_with_log(config: ReplicaConfig, upgrade: UpgradeConfig) -> str:
@@ -56,4 +58,4 @@ async def compare_with_log(config: ReplicaConfig, upgrade: UpgradeConfig) -> str
     except DeathlessError as error:
         return f"what was logged lately can't be run again now, and is not compared: {error.message}"
     told = f"{found.messages:,} messages of the log give the same states and replies"
-    return "; ".join((told, *(note for note in found.notes if note.startswith("the run ends"))))
+    return "; ".join((told, *(note for note in found.notes if note.startswith(TOLD))))

@@ -5,7 +5,8 @@ r"""Rehearses an upgrade: a service's own log is run by the former code and by t
 
 Where the new code takes all states as they are, the log's own digests are asked first (digest_run): two processes of
 the new code run it, and as long as they give what was logged, there is nothing that the former code could add. At the
-first difference the run is made again from its beginning by both codes, which say what differs.
+first difference the run is made again from its beginning by both codes, which say what differs. So it is at the first
+turn that asks for what no digest stands for, such as a timer.
 
 The run begins at the oldest place that is whole (a checkpoint, or the log's beginning) behind the last upgrade, so that
 one code wrote all of it. The processes are children of this one and nobody's else (rehearsal_child); one frame is under
@@ -79,6 +80,7 @@ class Rehearsed(msgspec.Struct, kw_only=True):
     from_version: int
     to_version: int
     same_code: bool = False  # it is the code that serves
+    fingerprint: str = ""  # of the new code, hexadecimal
     by_digests: bool = False  # compared with the log's own digests, and not with the former code beside it
     started_at: int = 0  # lsn of the checkpoint that it began with; 0: the beginning
     lsn: int = 0  # of the last message
@@ -487,6 +489,7 @@ class _Run:
                 from_version=ready.from_version,
                 to_version=ready.to_version,
                 same_code=ready.same_code,
+                fingerprint=ready.fingerprint,
                 started_at=start.lsn,
                 lsn=start.lsn,
                 misfits=ready.misfits,
@@ -525,6 +528,7 @@ class _Run:
                 from_version=ready.from_version,
                 to_version=ready.to_version,
                 same_code=ready.same_code,
+                fingerprint=ready.fingerprint,
                 by_digests=True,
                 started_at=start.lsn,
                 lsn=start.lsn,

@@ -115,6 +115,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     misfits: list[Misfit]
     notes: list[Misfit]
     compatible: bool = False  # states are as they were
+    fingerprint: str = ""  # of the new code, hexadecimal
 
 
 class Found(msgspec.Struct, array_like=True, frozen=True):
@@ -184,15 +185,16 @@ class _NewCode:
         )
         self.migration = Migration(self.service, config, upgrade, orders.seed)
         migrated = self.migration.look(start)
-        limits = config.make_limits()
+        described = describe(self.service, config.make_limits(), config.sharding)
         self.ready = Ready(
-            same_code=orders.fingerprint in describe(self.service, limits, config.sharding).spellings,
+            same_code=orders.fingerprint in described.spellings,
             from_version=self.before.version,
             to_version=self.service.version,
             runs=migrated.snapshot is not start,
             misfits=migrated.misfits,
             notes=migrated.notes,
             compatible=migrated.compatible,
+            fingerprint=described.fingerprint.hex(),
         )
         return migrated
 
@@ -205,11 +207,12 @@ class Alone:
         self._run = DigestRun(code.service, code.config, orders.seed, orders.fingerprint, code.before.version)
         migrated = code.look(self._run.start(orders.place))
         self.ready = code.ready
+        self._run.same_code = self.ready.same_code
         if self.ready.runs and self.ready.compatible and orders.place:
             self._run.begin(migrated)
 
     def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
-        """Do what is said; gives the answer. Raises: Diverged; DeathlessError, OSError; what ends a process."""
+        """Do what is said; gives the answer. Raises: as DigestRun.apply; DeathlessError, OSError."""
         if word == Word.APPLY:
             self._run.apply(body)
             return Word.SAME, b""
