@@ -279,15 +279,24 @@ class Side:
         self._silent = ""  # why it was ended
 
     def say(self, word: Word, body: bytes = b"") -> None:
-        """Tell it something; one that is gone is found when it is heard."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        """Tell it something; one that is gone, or reads nothing for as long as turns may take, is found when heard."""
+        if self._silent:
+            return
+        self._socket.settimeout(TURNS_S)
+        try:
             self._socket.sendall(packet(word, body))
+        except TimeoutError:
+            self._give_up(TURNS_S)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
 
     def hear(self, word: Word, within_s: float | None = None) -> bytes:
         """Give its next answer; one that says nothing for that long is ended.
 
         Raises: ChildEnded; the error that it tells of.
         """
+        if self._silent:
+            raise ChildEnded
         self._socket.settimeout(within_s)
         while True:
             for said, body in self._packets:
@@ -299,14 +308,18 @@ class Side:
             try:
                 piece = self._socket.recv(READ_BYTES)
             except TimeoutError:
-                self.kill()
-                self._silent = f"nothing ended for {within_s:g} s"
+                self._give_up(within_s or 0.0)
                 raise ChildEnded from None
             except ConnectionResetError:
                 piece = b""
             if not piece:
                 raise ChildEnded
             self._packets = self._reader.feed(piece)
+
+    def _give_up(self, after_s: float) -> None:
+        """End one whose turns do not end."""
+        self.kill()
+        self._silent = f"nothing ended for {after_s:g} s"
 
     def kill(self) -> None:
         """End it at once."""

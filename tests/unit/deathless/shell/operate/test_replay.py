@@ -111,5 +111,5 @@ def test_no_frame_is_begun_when_the_time_is_over(until: float | None, *, all_run
     world = node.world
     look = Inspection(CONFIG, world.disk.view(node.name), node.lock_store.view(), node.engine.service)
     plan = _Plan(None, 0, node.engine.place.lsn, until=until)
-    ran, _ = _run_all(look, shard_around(Echo(), world.limits), plan, None, None, int)
+    ran, _ = _run_all(look, shard_around(Echo(), world.limits), plan, None, None, lambda: None)
     assert (ran, plan.to > 0) == (plan.to if all_run else 0, True)
