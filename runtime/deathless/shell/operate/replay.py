@@ -48,12 +48,13 @@ from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard, cut_runs
 from deathless.execution.author.service import Service
-from deathless.execution.executor import HandlerExecutor
+from deathless.execution.executor import HandlerExecutor, Hide, nothing_hidden
 from deathless.execution.rehearsal.undigested import Undigested, undigested_in
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.debugger import LEFT, Debugger, Stops
 from deathless.shell.operate.forking.in_replay import ForkOrder, place_behind, write_checkpoint
 from deathless.shell.operate.log_generations import cut_at, loadable
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import Description, describe
 from deathless.shell.service_code.former_command import former_command
@@ -271,8 +272,10 @@ def main() -> int:
     """Do the work that stands behind the descriptor given; the result goes to the pipe named in it."""
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         work = msgspec.json.decode(file.read(), type=_Work)
+    # Before the author's code is imported. A debugger needs what turns may not do.
+    hide = TurnGuards(None) if work.order.stops is None else nothing_hidden
     try:
-        answer: object = run(work.config, work.order)
+        answer: object = run(work.config, work.order, hide)
     except LogDiffers as error:
         answer = _Failure(error.code, error.message, error.lsn, error.handler, error.key, error.messages)
     except DeathlessError as error:
@@ -282,14 +285,14 @@ def main() -> int:
     return 0
 
 
-def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
-    """Run the log in this process. Raises: as `replay`."""
+def run(config: ReplicaConfig, order: ReplayOrder, hide: Hide = nothing_hidden) -> ReplayResult:
+    """Run the log in this process, `hide` called around turns. Raises: as `replay`."""
     begun = time.monotonic()
     look = asyncio.run(inspect(config))
     service = load_configured(config, order.folder)
     limits = config.make_limits()
     make = Undigested if order.any_code else HandlerExecutor
-    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding, make=make)
+    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding, hide=hide, make=make)
     executor, place = shard.executor, shard.place
     notes: list[str] = []
     parts = describe(service, limits, config.sharding)
@@ -319,7 +322,7 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         _end_after(None)
         declared = _declared(look, service, error.lsn, order.declared_from)
         if not declared:
-            again = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+            again = open_shard(service, limits, look.record.seed, sharding=config.sharding, hide=hide)
             begun_at = plan.snapshot.lsn if plan.snapshot is not None else 0
             if order.seconds is None or time.monotonic() - begun < order.seconds / 2:  # it is run up to there again
                 error = explained(look, again, plan, error)

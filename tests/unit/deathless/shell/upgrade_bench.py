@@ -46,6 +46,13 @@ def add(state: Purse, ctx: Context, amount: int) -> int:
     return state.total
 RATE = 1
 """
+OUTSIDE = """
+import os
+@purse.handler
+def waits(state: Purse, ctx: Context) -> int:
+    return os.system("touch {path}")
+"""
+"""What a turn may not do, which this bench does all the same: it has no guards. So whoever has some differs."""
 
 
 LATER = """

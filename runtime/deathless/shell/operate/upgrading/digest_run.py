@@ -21,6 +21,7 @@ from deathless.codec.messages import BEGINNING, HEADER, HEADER_BYTES
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.author.service import Service
+from deathless.execution.executor import Hide, nothing_hidden
 from deathless.execution.interface.misfit import Misfit
 from deathless.execution.rehearsal.findings import Coverage
 from deathless.execution.rehearsal.undigested import Undigested, undigested_in
@@ -39,18 +40,26 @@ class DigestRun:
         seed: 32 bytes of the service.
         fingerprint: of the former code, which wrote the log.
         from_version: of the former code.
+        hide: called around turns.
 
     Raises: InvalidService where the service can't have these shards.
     """
 
     def __init__(
-        self, service: Service, config: ReplicaConfig, seed: bytes, fingerprint: bytes, from_version: int
+        self,
+        service: Service,
+        config: ReplicaConfig,
+        seed: bytes,
+        fingerprint: bytes,
+        from_version: int,
+        hide: Hide = nothing_hidden,
     ) -> None:
         self._service = service
         self._config = config
         self._fingerprint = fingerprint
         self._from_version = from_version
-        self._shard = open_shard(service, config.make_limits(), seed, sharding=config.sharding, make=Undigested)
+        limits, sharding = config.make_limits(), config.sharding
+        self._shard = open_shard(service, limits, seed, sharding=sharding, hide=hide, make=Undigested)
         self.same_code = False  # it is the code that wrote the log, which asks for the same wherever it writes the same
         self._epoch = 0
         self._met: Counter[bytes] = Counter()  # messages that began a handler, by the name that they call it by

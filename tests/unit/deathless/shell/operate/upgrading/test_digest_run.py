@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.deathless.shell.upgrade_bench import SEED, TEXT, Former, former_code
+from tests.unit.deathless.shell.upgrade_bench import OUTSIDE, SEED, TEXT, Former, former_code
 
 from deathless.base.errors import CorruptCheckpoint, Diverged, InvalidArgument
 from deathless.execution.rehearsal.findings import Coverage
+from deathless.shell.operate.upgrading.rehearsal import Child
 from deathless.shell.operate.upgrading.rehearsal_child import Alone, Orders, Word
 from deathless.shell.upgrade.packets import PLACE, frame_body
 
@@ -92,3 +94,28 @@ def test_code_that_wrote_the_log_is_believed_where_it_waits(tmp_path: Path) -> N
     assert run.ready.same_code
     for frame in (former.frame(), former.frame(waits=True, key=b"bob")):
         assert run.take(Word.APPLY, frame_body(frame)) == (Word.SAME, b"")
+
+
+def test_what_a_turn_may_not_do_is_refused_in_its_process(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    text = TEXT + OUTSIDE.format(path=outside)
+    former = Former(tmp_path, text)
+    path = tmp_path / "purse_service.py"
+    path.write_text(text)
+    config = msgspec.structs.replace(former.config, module=f"{path}:purse", upgrade=None)
+    orders = Orders(False, msgspec.json.encode(config), SEED, former.code.fingerprint, digests=True)
+    with (tmp_path / "file").open("wb") as file:
+        child = Child(sys.executable, dict(os.environ), file.fileno())
+        try:
+            child.say(Word.BEGIN, msgspec.msgpack.encode(orders))
+            child.hear(Word.READY, 60.0)
+            child.say(Word.APPLY, frame_body(former.frame()))
+            assert child.hear(Word.SAME, 60.0) == b""
+            refused = frame_body(former.frame(waits=True))
+            outside.unlink()
+            child.say(Word.APPLY, refused)
+            with pytest.raises(Diverged, match="lsn 2"):
+                child.hear(Word.SAME, 60.0)
+        finally:
+            child.close()
+    assert not outside.exists()
