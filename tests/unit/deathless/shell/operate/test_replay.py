@@ -13,7 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.deathless.engine.replica_world import Echo, World
+from tests.unit.deathless.core.primary_world import Echo
+from tests.unit.deathless.engine.replica_world import World
 
 from deathless.base.config import ReplicaConfig
 from deathless.engine.shard.assembly import shard_around
