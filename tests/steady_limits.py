@@ -236,7 +236,7 @@ STEADY: Final = {
     "runtime/deathless/shell/supervisor/usable.py": ("AGAIN_MIN_S", "AGAIN_MAX_S"),
     "runtime/deathless/shell/operate/verification.py": ("SETTLE_S",),
     "runtime/deathless/shell/worker/helpers/zero_writer.py": ("REST_MAX_S",),
-    "runtime/deathless/shell/worker/turn_guards.py": ("LOOK_S",),
+    "runtime/deathless/shell/process/turn_guards.py": ("LOOK_S",),
     "runtime/deathless/shell/worker/watched_filesystem.py": ("SLOW_CALL_S", "SLOW_KEPT_S"),
     "runtime/deathless/shell/worker/helpers/witness_process.py": ("INTERVAL_S",),
     "runtime/deathless/shell/worker/worker.py": ("PING_S", "PING_MS", "RELEASE_MAX_S", "FLUSH_MAX_S"),

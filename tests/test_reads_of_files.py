@@ -31,7 +31,7 @@ REVIEWED: Final = {
     "runtime/deathless/drivers/port.py": (1, NAMED),
     "runtime/deathless/sinks/clickhouse/store.py": (1, NAMED),
     "runtime/deathless/sinks/postgresql.py": (1, NAMED),
-    "runtime/deathless/sources/files.py": (3, PART),
+    "runtime/deathless/sources/files.py": (4, PART),
     "runtime/deathless/shell/service_code/check/run.py": (1, CODE),
     "runtime/deathless/shell/service_code/check/compare.py": (
         2,
@@ -64,7 +64,7 @@ REVIEWED: Final = {
     "runtime/deathless/shell/upgrade/former.py": (1, "what our own child wrote for us, at offsets"),
     "runtime/deathless/spark/checkpoint.py": (2, ITS_OWN),
     "runtime/deathless/spark/sink.py": (3, ITS_OWN),
-    "runtime/deathless/shell/worker/turn_guards.py": (1, KERNEL),
+    "runtime/deathless/shell/process/turn_guards.py": (1, KERNEL),
     "operator/deathless_operator/cli/drill_run.py": (1, NAMED),
     "operator/deathless_operator/cluster/connection.py": (3, NAMED),
     "operator/deathless_operator/cluster/kubeconfig.py": (2, NAMED),

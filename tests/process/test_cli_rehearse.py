@@ -64,6 +64,12 @@ async def later(till: Till, ctx: Context, amount: int) -> int:
 def never(till: Till, ctx: Context) -> None:
     till.cents = 0
 '''
+FORBIDDEN = """
+
+@till.handler
+def outside(till: Till, ctx: Context) -> int:
+    return os.system("touch outside")
+"""
 UP = """
 
 @till.migrate(from_=1)
@@ -90,13 +96,18 @@ BUGS: dict[str, tuple[tuple[tuple[str, str], ...], dict[str, int]]] = {
             "CallsDiffer:later": 1,
         },
     ),
+    "another time to wait": ((("hours=1", "minutes=1"),), {"CallsDiffer:later": 1}),
     "another default": ((("= 0.015", "= 0.5"),), {"ReplyDiffers:deposit": 3, "StateDiffers:deposit": 3}),
     "the order of a set": ((("sorted(set(tags))", "list(set(tags))"),), {"NotDeterministic:tag": 1}),
     "the wall clock": (
         (("return till.tags", "return [str(time.perf_counter_ns())]"),),
         {"ReplyDiffers:tag": 1, "NotDeterministic:tag": 1},
     ),
-    "the end of the process": ((('raise CallRefused("not enough")', "os._exit(3)"),), {"Ended:withdraw": 1}),
+    "the end of the process": (
+        (("import os", "import ctypes, os"), ('raise CallRefused("not enough")', "ctypes.string_at(0)")),
+        {"Ended:withdraw": 1},
+    ),
+    "what a turn may not do": ((('raise CallRefused("not enough")', "os._exit(3)"),), {"Raised:withdraw": 1}),
 }
 
 
@@ -239,3 +250,21 @@ def test_a_rehearsal_that_is_interrupted_leaves_nothing(
         process.wait(DEADLINE_S)
         wait_for(lambda: not any(map(runs, children)), "its processes to end")
         assert list(scratch.iterdir()) == []
+
+
+def test_what_a_turn_may_not_do_is_done_by_no_tool(tmp_path: Path) -> None:
+    source = SOURCE.format(version=1) + FORBIDDEN
+    with tills(tmp_path) as bank:
+        (bank.folder / "service.py").write_text(source)
+        bank.up()
+        bank.run("call", "deposit", "--key", "alice", "--arg", "amount=1")
+        refused = bank.run("call", "outside", "--key", "alice", code=None)
+        assert "DL3032" in refused.stderr
+        assert bank.json("replay", "--from", "0")["messages"] > 0
+        assert bank.json("log", "verify")["problems"] == []
+        (bank.folder / "v2").mkdir()
+        (bank.folder / "v2" / "service.py").write_text(source.replace("= 0.015", "= 0.5"))
+        told = bank.json("upgrade", "rehearse", "--to", "v2/service.py:till", code=DIFFERS)
+        assert words(told) == {"ReplyDiffers:deposit": 1, "StateDiffers:deposit": 1}
+        bank.run("upgrade", "--to", "v2/service.py:till", "--upgraders", "1")
+        assert not (bank.folder / "outside").exists()

@@ -62,11 +62,14 @@ def test_new_code_is_checked_against_types_and_state_of_a_service_that_runs(tmp_
             "FieldDropped: Account.balance (int) of version 1 is not in the new code, 2 keys hold it" in refused.stdout
         )
 
-        compatible = new_code(bank, "note", ("balance: int = 0", 'balance: int = 0\n    note: str = ""'))
+        noted = ("balance: int = 0", 'balance: int = 0\n    note: str = ""')
+        compatible = new_code(bank, "note", noted, more='\nprint("imported")\n')
         told = bank.json("upgrade", "check", "--to", compatible)
         assert (told["fits"], told["compatible"], told["keys"], told["misfits"]) == (True, True, 2, [])
 
-        changes, more = version_2('if m.key == "bob":\n        raise ValueError("no")\n    return Account(old.balance)')
+        changes, more = version_2(
+            'print(m.key)\n    if m.key == "bob":\n        raise ValueError("no")\n    return Account(old.balance)'
+        )
         raising = new_code(bank, "raising", *changes, more=more)
         told = bank.json("upgrade", "check", "--to", raising, code=REFUSED)
         [misfit] = told["misfits"]

@@ -89,6 +89,18 @@ class RehearsalResult(StatusPart, frozen=True):
     """What came of a rehearsal."""
 
     same_code: Annotated[bool, told("Whether the image holds the code that serves.")] = False
+    fingerprint: Annotated[
+        Word,
+        told(
+            "The fingerprint of the new code, by which a LiveUpgrade knows it; when empty, an older image did not say."
+        ),
+    ] = ""
+    by_digests: Annotated[
+        bool,
+        told(
+            "Whether the new code ran alone, against the digests of the log; coverage then counts messages, not turns."
+        ),
+    ] = False
     from_version: Annotated[int, Meta(ge=0), told("The version of the code that serves.")] = 0
     to_version: Annotated[int, Meta(ge=0), told("The version of the new code.")] = 0
     messages: Annotated[int, Meta(ge=0), told("Messages that were run by both.")] = 0

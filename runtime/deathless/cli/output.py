@@ -1,17 +1,19 @@
 """How commands print: a table or lines for people, one JSON document for programs, one block for an error.
 
-Guarantees: with --json standard output holds JSON alone, and an error is JSON on standard error. What is not a
-terminal gets neither colours nor boxes. Does not: import rich unless a terminal is there.
+Guarantees: with --json standard output holds JSON alone, and an error is JSON on standard error; a command that runs an
+author's code in its own process does so within `prints_aside`. What is not a terminal gets neither colours nor boxes.
+Does not: import rich unless a terminal is there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -38,6 +40,13 @@ def print_json_line(value: object) -> None:
     """Print one JSON document in one line: one of a stream of them."""
     sys.stdout.write(json_of(value) + "\n")
     sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Have what an author's code prints meanwhile go to standard error: standard output is the command's."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def json_of(value: object) -> str:

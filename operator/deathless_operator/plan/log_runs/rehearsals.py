@@ -87,6 +87,8 @@ class Rehearsed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     coverage: tuple[Covered, ...] = ()
     not_covered: tuple[str, ...] = ()
     left_off: Told = 0
+    fingerprint: str = ""
+    by_digests: bool = False
     followed: Followed | None = None
 
 
@@ -167,6 +169,8 @@ def _result(told: Rehearsed) -> RehearsalResult:
     )
     return RehearsalResult(
         same_code=told.same_code,
+        fingerprint=told.fingerprint[:WORD_MAX],
+        by_digests=told.by_digests,
         from_version=told.from_version,
         to_version=told.to_version,
         messages=told.messages,

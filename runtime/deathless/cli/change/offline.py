@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deathless.cli.confirming import confirmed
-from deathless.cli.output import count, print_json, progress
+from deathless.cli.output import count, print_json, prints_aside, progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,12 +38,14 @@ def upgrade_stopped(found: Target, module: str, *, yes: bool, dry_run: bool, as_
     configs = found.shards or (found.config,)
     told = progress()
     to = absolute_module(module, Path()) if module else ""
-    plans = asyncio.run(look_at_all(configs, to, told))
+    with prints_aside():
+        plans = asyncio.run(look_at_all(configs, to, told))
     outcomes = [outcome_of(plan) for plan in plans]
     done = not dry_run and (yes or _ask(outcomes, as_json=as_json))
     if done:
-        for plan in plans:
-            asyncio.run(make_offline(plan))
+        with prints_aside():
+            for plan in plans:
+                asyncio.run(make_offline(plan))
     if as_json:
         print_json({"shards": outcomes, "upgraded": done})
         return 0

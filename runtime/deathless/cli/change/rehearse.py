@@ -237,6 +237,7 @@ def _as_json(rehearsed: Rehearsed) -> dict[str, object]:
     return {
         "passed": rehearsed.passed,
         "sameCode": rehearsed.same_code,
+        "fingerprint": rehearsed.fingerprint,
         "byDigests": rehearsed.by_digests,
         "fromVersion": rehearsed.from_version,
         "toVersion": rehearsed.to_version,

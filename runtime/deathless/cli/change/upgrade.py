@@ -16,7 +16,7 @@ import click
 from deathless.base.errors import InvalidArgument, UpgradeCalledOff
 from deathless.cli.change.rehearse import rehearse, shadow
 from deathless.cli.options import F, json_option, pod_settings, service_options, target
-from deathless.cli.output import count, json_of, print_json, progress
+from deathless.cli.output import count, json_of, print_json, prints_aside, progress
 
 if TYPE_CHECKING:
     from deathless.execution.interface.misfit import Misfit
@@ -208,7 +208,8 @@ def check(module: str, manifest: str, directory: str, as_json: bool) -> int:
     from deathless.shell.operate.upgrading.upgrade_check import check_upgrade
 
     found = target(manifest, directory, every=True)
-    checked = check_upgrade(found.shards or (found.config,), module, told=progress())
+    with prints_aside():
+        checked = check_upgrade(found.shards or (found.config,), module, told=progress())
     if as_json:
         print_json(
             {

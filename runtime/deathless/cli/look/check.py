@@ -9,7 +9,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.cli.options import json_option
-from deathless.cli.output import count, print_json, progress
+from deathless.cli.output import count, print_json, prints_aside, progress
 
 if TYPE_CHECKING:
     from deathless.shell.operate.manifest_file import LoadedManifest
@@ -73,7 +73,8 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
         least = loaded.least_volume
         notes = _of_pipeline(loaded)
     patience = Patience(call_seconds, seconds)
-    report = check_service(module, folder=folder, run=not no_run, patience=patience, told=progress())
+    with prints_aside():
+        report = check_service(module, folder=folder, run=not no_run, patience=patience, told=progress())
     if least:
         report = msgspec.structs.replace(report, notes=[*report.notes, f"the log's volume must have {least} at least"])
     report = msgspec.structs.replace(report, notes=[*report.notes, *notes])

@@ -9,7 +9,7 @@ import click
 from deathless.base.errors import DeathlessError
 from deathless.base.shards import SHARDS_MAX
 from deathless.cli.options import json_option
-from deathless.cli.output import print_json
+from deathless.cli.output import print_json, prints_aside
 
 if TYPE_CHECKING:
     from deathless.shell.service_code.fingerprint_report import CodeCheck
@@ -78,7 +78,8 @@ def fingerprint(
     from deathless.shell.supervisor.termination_message import leave_word
 
     try:
-        found = check_code(module, path, limits, shards=shards, peers=peers, directory=directory)
+        with prints_aside():
+            found = check_code(module, path, limits, shards=shards, peers=peers, directory=directory)
     except DeathlessError as error:
         leave_word(termination_file, str(error))
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from deathless.cli.options import service_options
-from deathless.cli.output import print_json
+from deathless.cli.output import print_json, prints_aside
 
 
 @click.command()
@@ -26,10 +26,8 @@ def openapi(module: str | None, manifest: str, directory: str, _as_json: bool) -
     from deathless.shell.ingress.openapi import document
     from deathless.shell.service_code.loading import load_service
 
-    if module:
-        service = load_service(module)
-    else:
-        config = target(manifest, directory).config
-        service = load_service(config.module, name=config.service)
+    config = None if module else target(manifest, directory).config
+    with prints_aside():
+        service = load_service(module or "") if config is None else load_service(config.module, name=config.service)
     print_json(document(service))
     return 0

@@ -345,6 +345,12 @@ class _Comparing:
             use = self._callers.get(old.name)
             remedy = "keep the type, or give the new one another name"
             self._misfit("ResultTypeChanged", old.name, f"result of {old.name}: {what}", remedy, use, "call")
+        told_of = {each.subject for each in found.mismatches}
+        there = reads(new.result, self._new.classes, shape, classes, subject=f"result of {old.name}")
+        for each in once(there.mismatches):
+            if each.word in ("FieldDropped", "MapGone") and each.subject not in told_of:
+                what = f"result of {old.name}: {each.what.format(**self._said)}; who reads it gets the default"
+                self._note("ResultFieldGone", old.name, what)
 
     def _ambiguous(self, handler: str, from_: int, accepted: Accepted) -> None:
         """A JSON text carries no interface, so one that fits both types would be taken for the new one."""

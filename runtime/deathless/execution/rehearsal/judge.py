@@ -32,6 +32,7 @@ from deathless.codec.peer_messages import SELF, Attempt, Order, Outcome, Target,
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.service import Service
 from deathless.execution.author.signature import map_types
+from deathless.execution.executor import Hide, nothing_hidden
 from deathless.execution.interface.interface import Interface
 from deathless.execution.interface.misfit import Misfit, merged
 from deathless.execution.invocations.translation import IDENTITY, Translator
@@ -76,12 +77,13 @@ class Judge:
         seed: 32 bytes of the service.
         time_us: that migrations are shown, as for `migrated`.
         sharding: which shard this is; None: of a service of one.
+        hide: called around turns.
         resync: False where the keys are left as they are, for a test of what that would lead to.
 
     Raises: InvalidService where states have no way to the new version; CorruptCheckpoint.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run is made of, each by its name
         self,
         service: Service,
         before: Interface,
@@ -92,6 +94,7 @@ class Judge:
         seed: bytes,
         time_us: int,
         sharding: Sharding | None = None,
+        hide: Hide = nothing_hidden,
         resync: bool = True,
     ) -> None:
         shards = (sharding or Sharding()).shards
@@ -108,7 +111,7 @@ class Judge:
         self._version = before.version
         self._resync = resync
         self._executor = executor = Recorder(
-            service, limits, seed, NoKeys(), Cells(bytearray(PAGE_BYTES)), sharding=sharding
+            service, limits, seed, NoKeys(), Cells(bytearray(PAGE_BYTES)), hide, sharding
         )
         executor.moved(start.times)
         executor.restore(dict(migrated.snapshot.state), migrated.snapshot.invocations, same_code=False)

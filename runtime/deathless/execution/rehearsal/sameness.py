@@ -4,8 +4,8 @@ Whatever the former code gave is brought into the words of the new one first: by
 and then by decoding and encoding both sides with the new code's types. So a field with a default more is no difference,
 and neither is a library that encodes otherwise.
 
-    replies     a value is compared as the handler's result, or as what `accepts` says that former callers expect; an
-                error by code, type and text
+    replies     a value is compared as the handler's result, or as what `accepts` says that former callers expect; a
+                field that the result does not have any more is a difference; an error by code, type and text
     asked       calls, forks, timers, activities, promises in their order, without policy (see turn.asked_operation)
     states      as values; the hash over the history of a map is left out
 
@@ -23,10 +23,12 @@ import msgspec
 from deathless.codec.untrusted import UNREADABLE, read_msgpack
 from deathless.codec.wire import ReplyError, Status
 from deathless.execution.author.service import Service
+from deathless.execution.declared.unknown_fields import Finder, unknown_fields
 from deathless.execution.interface.interface import Interface
 from deathless.execution.invocations.comparison import Comparison
 from deathless.execution.invocations.translation import Translator
 from deathless.execution.migration.determinism import first_difference, shown_value
+from deathless.execution.migration.hop import decode_plain
 from deathless.execution.rehearsal.findings import cut
 from deathless.execution.turn.asked_operation import decode_asked, name_of, tell_apart
 from deathless.execution.values.failure import BUGS, FATAL
@@ -56,6 +58,8 @@ class Sameness:
             for (handler, from_), accepted in service.declared.accepted.items()
             if from_ == before.version and accepted.result_type is not ...
         }
+        self._service = service
+        self._finders: dict[str, Finder | None] = {}  # of fields that results do not have, by handler
 
     def reply(self, handler: str, expected: bytes, found: bytes) -> str:
         """Give the kind of difference between two replies; empty: there is none.
@@ -80,8 +84,18 @@ class Sameness:
             except BaseException:  # noqa: BLE001  decoding runs the author's `__post_init__`
                 same = False
         else:
-            same = self._comparison.same_result(handler, expected[1:], found[1:])
+            same = self._comparison.same_result(handler, expected[1:], found[1:]) and not self._loses(handler, expected)
         return "" if same else "ReplyDiffers"
+
+    def _loses(self, handler: str, expected: bytes) -> bool:
+        """Has a former result a field that results do not have any more? A decoder passes over it."""
+        if handler not in self._finders:
+            spec = self._service.specs.get(handler)
+            self._finders[handler] = None if spec is None else unknown_fields(spec.result_type)
+        find, found = self._finders[handler], list[tuple[str, str]]()
+        if find is not None:
+            find(decode_plain(expected[1:]), found)
+        return bool(found)
 
     def asked(self, expected: Sequence[bytes], found: Sequence[bytes]) -> Pair | None:
         """Give the first difference between what two turns asked for; None: there is none."""

@@ -102,6 +102,8 @@ class RehearsedInPod(msgspec.Struct, kw_only=True, rename="camel"):
     coverage: list[Covered]
     not_covered: list[str]
     left_off: int = 0  # entries that did not fit
+    fingerprint: str = ""  # of the new code, hexadecimal
+    by_digests: bool = False  # compared with the log's own digests, and not with the former code beside it
     followed: FollowedInPod | None = None  # None: it ended where the log did
 
 
@@ -136,6 +138,8 @@ def of_rehearsal(rehearsed: Rehearsed) -> RehearsedInPod:
     told = RehearsedInPod(
         passed=rehearsed.passed,
         same_code=rehearsed.same_code,
+        fingerprint=rehearsed.fingerprint,
+        by_digests=rehearsed.by_digests,
         from_version=rehearsed.from_version,
         to_version=rehearsed.to_version,
         messages=rehearsed.messages,

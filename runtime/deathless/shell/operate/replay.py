@@ -8,8 +8,8 @@ checkpoint; never below the last Rebased record's checkpoint, nor among messages
 before an upgrade is one by the code of before, of which a copy is kept with the log.
 
 Guarantees: every message run is compared with the digest that its primary logged; the first difference is Diverged with
-lsn, handler and key. Does not: write to the service's directory, answer anybody. May import execution, engine, codec
-and base.
+lsn, handler and key; a note says where other code asks for what no digest stands for. Does not: write to the service's
+directory, answer anybody. May import execution, engine, codec and base.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -47,11 +48,13 @@ from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard, cut_runs
 from deathless.execution.author.service import Service
-from deathless.execution.executor import HandlerExecutor
+from deathless.execution.executor import HandlerExecutor, Hide, nothing_hidden
+from deathless.execution.rehearsal.undigested import Undigested, undigested_in
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.debugger import LEFT, Debugger, Stops
 from deathless.shell.operate.forking.in_replay import ForkOrder, place_behind, write_checkpoint
 from deathless.shell.operate.log_generations import cut_at, loadable
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import Description, describe
 from deathless.shell.service_code.former_command import former_command
@@ -64,6 +67,8 @@ MISFITS_SHOWN_MAX: Final = 100  # handlers that the code does not fit, told one 
 CHANGED_SHOWN: Final = 3  # keys that a divergence shows
 SHOWN_MAX: Final = 300  # characters of a value there
 PIECE_BYTES: Final = 1 << 16  # of a result, read at once
+NOT_COMPARED: Final = "not compared, for no digest stands for it (`deathless upgrade rehearse` compares it):"
+"""Begins a note of a run of other code."""
 
 
 class ReplayOrder(msgspec.Struct, kw_only=True):
@@ -79,6 +84,8 @@ class ReplayOrder(msgspec.Struct, kw_only=True):
     any_code: bool = False  # run code that did not write the log: a what-if
     written_by: bytes = b""  # the same, of what code with this fingerprint wrote, and nothing before that
     recent: int | None = None  # begin at or below the last so many messages; None: as `start` says
+    seconds: float | None = None  # no frame is begun after so long, and what was run is told; None: however long
+    turns_s: int | None = None  # the process is ended where the turns of one frame take longer; None: however long
     declared_from: int | None = None  # what the code declares as changed since this version ends the run, as no error
     folder: str = "."  # what the module's path is relative to
     peers: list[str] | None = None  # tell, behind each frame, how far the service had got with these; None: do not
@@ -190,6 +197,10 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         raise
     if not told and process.returncode == LEFT:
         raise ReplayLeft
+    if not told and order.turns_s is not None and process.returncode == -signal.SIGALRM:
+        raise ReplayEnded(
+            f"the turns of one frame have not ended within {order.turns_s} s", remedy="see where a handler never ends"
+        )
     if not told:
         raise ReplayEnded(
             f"the process that ran the log ended with status {process.returncode}", remedy="its output says why"
@@ -261,8 +272,10 @@ def main() -> int:
     """Do the work that stands behind the descriptor given; the result goes to the pipe named in it."""
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         work = msgspec.json.decode(file.read(), type=_Work)
+    # Before the author's code is imported. A debugger needs what turns may not do.
+    hide = TurnGuards(None) if work.order.stops is None else nothing_hidden
     try:
-        answer: object = run(work.config, work.order)
+        answer: object = run(work.config, work.order, hide)
     except LogDiffers as error:
         answer = _Failure(error.code, error.message, error.lsn, error.handler, error.key, error.messages)
     except DeathlessError as error:
@@ -272,17 +285,19 @@ def main() -> int:
     return 0
 
 
-def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
-    """Run the log in this process. Raises: as `replay`."""
+def run(config: ReplicaConfig, order: ReplayOrder, hide: Hide = nothing_hidden) -> ReplayResult:
+    """Run the log in this process, `hide` called around turns. Raises: as `replay`."""
     begun = time.monotonic()
     look = asyncio.run(inspect(config))
     service = load_configured(config, order.folder)
     limits = config.make_limits()
-    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+    make = Undigested if order.any_code else HandlerExecutor
+    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding, hide=hide, make=make)
     executor, place = shard.executor, shard.place
     notes: list[str] = []
     parts = describe(service, limits, config.sharding)
     plan = _plan(look, order, parts, notes)
+    plan.turns_s, plan.until = order.turns_s, None if order.seconds is None else begun + order.seconds
     if plan.snapshot is not None:
         shard.restore(plan.snapshot, same_code=plan.snapshot.fingerprint in parts.spellings)
         notes += _misfits(shard)
@@ -304,13 +319,21 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         with contextlib.nullcontext() if debugger is None else debugger.whole():
             ran, before = _run_all(look, shard, plan, before, debugger, note)
     except Diverged as error:
+        _end_after(None)
         declared = _declared(look, service, error.lsn, order.declared_from)
         if not declared:
-            again = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+            again = open_shard(service, limits, look.record.seed, sharding=config.sharding, hide=hide)
             begun_at = plan.snapshot.lsn if plan.snapshot is not None else 0
-            raise _located(look, explained(look, again, plan, error), begun_at) from None
+            if order.seconds is None or time.monotonic() - begun < order.seconds / 2:  # it is run up to there again
+                error = explained(look, again, plan, error)
+            raise _located(look, error, begun_at) from None
         notes.append(declared)
+        plan.until = None  # it ended for another reason
         ran = place.lsn - (plan.snapshot.lsn if plan.snapshot is not None else 0)
+    if look.view.head and look.reader.routes.cut(look.view.head).fingerprint not in parts.spellings:
+        notes += [f"{NOT_COMPARED} {handler} asks for {what}" for handler, what in undigested_in(executor).items()]
+    if plan.until is not None and place.lsn < plan.to:
+        notes.append(f"the run ends at lsn {place.lsn} of {plan.to}, after {order.seconds:g} s")
     if order.fork is not None:
         write_checkpoint(shard, order.fork)
     started = plan.snapshot.lsn if plan.snapshot is not None else 0
@@ -400,6 +423,9 @@ def _run_all(
     executor, place = shard.executor, shard.place
     ran = 0
     for frame in frames_between(look, place.lsn, plan.to):
+        if plan.until is not None and time.monotonic() > plan.until:
+            break
+        _end_after(plan.turns_s)
         for stop in sorted({plan.base, plan.to, *(debugger.looks if debugger is not None else ())}):
             if place.lsn < stop < frame.last_lsn:
                 # A look in the middle of a frame: that part is run alone, the rest afterwards.
@@ -413,7 +439,17 @@ def _run_all(
             note()
         if before is None and place.lsn >= plan.base:
             before = dict(executor.state())
+    _end_after(None)
     return ran, before
+
+
+def _end_after(seconds: int | None) -> None:
+    """Have the kernel end this process after so long, unless this is called again before; None: it goes on.
+
+    Whatever a handler does, it can't keep the kernel from it.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds or 0)
 
 
 def _watched(debugger: Debugger | None, lsn: int) -> contextlib.AbstractContextManager[None]:
@@ -426,6 +462,8 @@ class _Plan:
     snapshot: Snapshot | None  # None: from the beginning
     base: int
     to: int
+    until: float | None = None  # monotonic seconds; no frame is begun later. None: all are run
+    turns_s: int | None = None  # see ReplayOrder
 
 
 def _plan(look: Inspection, order: ReplayOrder, code: Description, notes: list[str]) -> _Plan:

@@ -33,7 +33,7 @@ from deathless.engine.ports import Executor
 from deathless.engine.replica.failures import as_ours
 from deathless.engine.shard.assembly import open_shard
 from deathless.engine.shard.shard import Shard
-from deathless.execution.executor import HandlerExecutor
+from deathless.execution.executor import HandlerExecutor, Hide, nothing_hidden
 from deathless.execution.handlers.noting import Noting
 from deathless.execution.interface.interface import decode_interface
 from deathless.execution.invocations.kept_records import KeptRecords
@@ -42,6 +42,7 @@ from deathless.execution.values.failure import FATAL
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.link.config_file import read_config
 from deathless.shell.process.forked import die_with_parent
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.kept_code import former_spellings, node_name
@@ -70,10 +71,15 @@ class FormerCode:
         begin: what it was told first.
         config: that counts; None: the one that it was told.
         make: class of the executor.
+        hide: called around turns.
     """
 
     def __init__(
-        self, begin: Begin, config: ReplicaConfig | None = None, make: type[HandlerExecutor] = HandlerExecutor
+        self,
+        begin: Begin,
+        config: ReplicaConfig | None = None,
+        make: type[HandlerExecutor] = HandlerExecutor,
+        hide: Hide = nothing_hidden,
     ) -> None:
         config = config or read_json(begin.config, ReplicaConfig)
         self._config = config
@@ -86,7 +92,7 @@ class FormerCode:
         self._service = service
         self._limits = limits
         self._fingerprint = begin.fingerprint
-        self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make)
+        self._shard: Shard = open_shard(service, limits, begin.seed, sharding=config.sharding, make=make, hide=hide)
         self._epoch = 0  # of the last frame
         self._given: dict[bytes, bytes] | None = None  # the state as it was given whole last, where that is kept
         self._noting: Noting | None = None  # of what changed since then
@@ -280,18 +286,19 @@ class Line:
         self._socket.close()
 
 
-def serve(line: Line, config: ReplicaConfig | None = None) -> None:
+def serve(line: Line, config: ReplicaConfig | None = None, hide: Hide = nothing_hidden) -> None:
     """Do what is said until the upgrader is gone. Raises: DeathlessError, OSError.
 
     Args:
         line: to the upgrader.
         config: see FormerCode.
+        hide: likewise.
     """
     code: FormerCode | None = None
     for packets in line.packets():
         for kind, body in packets:
             if kind == Kind.BEGIN:
-                code = FormerCode(read_msgpack(body, Begin), config)
+                code = FormerCode(read_msgpack(body, Begin), config, hide=hide)
                 line.send(Kind.LEVEL, NEWEST.to_bytes(4, "little"))
             elif code is None:
                 raise InvalidArgument(f"packet {kind} before BEGIN")
@@ -318,8 +325,13 @@ def main() -> int:
     """Be the process; the arguments are the socket's descriptor, and the path of the config that counts."""
     die_with_parent()
     descriptor, *paths = sys.argv[1:]
+    guards = TurnGuards(None)  # before the author's code is imported
     with contextlib.closing(Line(int(descriptor))) as line:
-        return run_told(line, Kind.FAILED, "former code", lambda: serve(line, read_config(paths[0]) if paths else None))
+
+        def work() -> None:
+            serve(line, read_config(paths[0]) if paths else None, guards)
+
+        return run_told(line, Kind.FAILED, "former code", work)
 
 
 def run_told(line: Line, failed: int, where: str, work: Callable[[], None]) -> int:

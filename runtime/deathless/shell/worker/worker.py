@@ -88,6 +88,7 @@ from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.garbage import Garbage
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code import interface_record
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import describe
@@ -105,7 +106,6 @@ from deathless.shell.worker.lock_asker import LockAsker
 from deathless.shell.worker.messaging import Messaging
 from deathless.shell.worker.spans import Spans, exporter_command
 from deathless.shell.worker.trial import TRIAL_SHARE, try_out
-from deathless.shell.worker.turn_guards import TurnGuards
 from deathless.shell.worker.upstream import Upstream
 from deathless.shell.worker.watched_filesystem import WatchedFileSystem
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from deathless.base.errors import HandlerFailed, Internal, InvalidConfig, NotPrimary, PermissionRefused
+from deathless.cli.main import main
 from deathless.cli.output import (
     count,
     describe_error,
@@ -107,3 +109,26 @@ def test_what_json_has_no_form_for_is_shown_as_text() -> None:
         "set": [1],
         "bytes": "AA==",
     }
+
+
+PRINTS = """
+import sys
+from deathless import Service, Struct
+class State(Struct):
+    n: int = 0
+print("imported")
+sys.stdout.write("once more")
+told = Service("told", state=State)
+"""
+
+
+@pytest.mark.parametrize("command", [("fingerprint",), ("openapi",), ("check", "--no-run")])
+def test_what_code_prints_at_its_import_is_no_part_of_a_document(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"{command[0]}_prints.py"  # a name that no module has yet, so that it is imported
+    path.write_text(PRINTS)
+    assert main([*command, "--json", f"{path}:told"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)
+    assert err == "imported\nonce more"

@@ -46,6 +46,13 @@ def add(state: Purse, ctx: Context, amount: int) -> int:
     return state.total
 RATE = 1
 """
+OUTSIDE = """
+import os
+@purse.handler
+def waits(state: Purse, ctx: Context) -> int:
+    return os.system("touch {path}")
+"""
+"""What a turn may not do, which this bench does all the same: it has no guards. So whoever has some differs."""
 
 
 LATER = """
@@ -156,12 +163,13 @@ class Former:
         """Give what it is told first."""
         return Begin(msgspec.json.encode(self.former_config), SEED, self.code.fingerprint)
 
-    def frame(self, *amounts: int, key: bytes = b"ann") -> Frame:
-        """Give the next confirmed frame: a session's beginning, or these calls."""
-        if not amounts:
+    def frame(self, *amounts: int, key: bytes = b"ann", waits: bool = False) -> Frame:
+        """Give the next confirmed frame: a session's beginning, or these calls; `waits`: one of a handler `waits`."""
+        if not (amounts or waits):
             runs: list[Any] = [(Run(0, 0, 0, 1), (encode_register(bytes(16)),))]
         else:
-            calls = [self._call(amount, key) for amount in amounts]
+            calls = [encode(Kind.CALL, method=b"waits", key=key, args=b"\x80")] * waits
+            calls += [self._call(amount, key) for amount in amounts]
             runs = [(Run(1, self._seq + 1, self._seq, len(calls)), calls)]
             self._seq += len(calls)
         place = self.shard.place

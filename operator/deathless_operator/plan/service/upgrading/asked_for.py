@@ -27,7 +27,7 @@ from deathless_operator.plan.service.objects import mark_of
 from deathless_operator.plan.service.reading import show_time
 from deathless_operator.plan.service.upgrading.accepted import accepted_code, left_behind
 from deathless_operator.plan.service.upgrading.ramp import gate_of
-from deathless_operator.plan.service.upgrading.rehearsed import not_rehearsed
+from deathless_operator.plan.service.upgrading.rehearsed import not_rehearsed, rehearsed_code
 from deathless_operator.plan.snapshot import Snapshot
 
 MAY_GO_BACK: Final = ("Succeeded", "Refused", "Aborted", "BackingOut")
@@ -44,6 +44,7 @@ class AskedFor:
     hold: str = ""  # why nothing is handed over yet; empty: it may be
     hold_s: float | None = None  # after this it may be; None: that is not a matter of time
     rehearsal: str = ""  # what is missing of the rehearsal that was asked for; empty: nothing
+    rehearsed: str = ""  # fingerprint of the code that it ran; empty: none was asked for, or it does not say
     gate: str = ""  # why the shard's turn in the ramp has not come; empty: it has
     left_behind: str = ""  # mark of the spec's code, where that is no order
 
@@ -70,6 +71,7 @@ def asked_for(snapshot: Snapshot, spec: ServiceSpec) -> AskedFor:
             hold=hold,
             hold_s=hold_s,
             rehearsal="" if back else not_rehearsed(snapshot, found, code),
+            rehearsed="" if back else rehearsed_code(snapshot, found),
             gate="" if back else gate_of(snapshot, found),
             left_behind=behind,
         )

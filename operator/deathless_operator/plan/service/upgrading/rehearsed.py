@@ -1,9 +1,12 @@
 """Why a LiveUpgrade that names a Rehearsal is not begun yet.
 
     it is not there, or of another service, image or module     said, and waited for
+    it ran other code than the image holds now                  said by `upgrade`, once a check pod has told the code
     it has not ended                                            waited for
     it did not pass, or ran the log of code that serves no more said, and waited for: a person makes another one
     it passed                                                   the upgrade may begin
+
+An image is a name, which another image may have got since. So what a Rehearsal ran is known by its fingerprint.
 
 Guarantees: a function of the snapshot. Once a shard runs the new code, the Rehearsal is not asked about any more, and
 may be deleted. Does not: make Rehearsals. Imports model only.
@@ -26,8 +29,8 @@ def not_rehearsed(snapshot: Snapshot, resource: LiveUpgradeResource, code: CodeS
         resource: the LiveUpgrade.
         code: what it upgrades to.
     """
-    name = resource.spec.rehearsal if resource.spec is not None else ""
-    if not name or any(each.completion_time for each in resource.status.shards):
+    name = _asked_for(resource)
+    if not name:
         return ""
     found = next((each for each in snapshot.rehearsals if each.name == name), None)
     if found is None:
@@ -35,6 +38,20 @@ def not_rehearsed(snapshot: Snapshot, resource: LiveUpgradeResource, code: CodeS
     if found.spec is None:
         return f"Rehearsal {name}, which spec.rehearsal names, can't be read: {'; '.join(found.problems)}"
     return _is_of_another(snapshot, found, code) or _has_not_passed(snapshot, found)
+
+
+def rehearsed_code(snapshot: Snapshot, resource: LiveUpgradeResource) -> str:
+    """Give the fingerprint of the code that the rehearsal ran which a LiveUpgrade asks for; empty: that is not told."""
+    name = _asked_for(resource)
+    found = next((each for each in snapshot.rehearsals if name and each.name == name), None)
+    return found.status.result.fingerprint if found is not None and found.status.result is not None else ""
+
+
+def _asked_for(resource: LiveUpgradeResource) -> str:
+    """Name the Rehearsal that is to have passed; empty: none is, or a shard runs the new code already."""
+    if resource.spec is None or any(each.completion_time for each in resource.status.shards):
+        return ""
+    return resource.spec.rehearsal
 
 
 def _is_of_another(snapshot: Snapshot, found: RehearsalResource, code: CodeStatus) -> str:
@@ -45,8 +62,10 @@ def _is_of_another(snapshot: Snapshot, found: RehearsalResource, code: CodeStatu
         return f"{what} service {found.service}"
     if found.spec.image != code.image:
         return f"{what} image {found.spec.image}, and spec.to.image is {code.image}"
-    if found.spec.module and found.spec.module != code.module:
-        return f"{what} module {found.spec.module}, and the upgrade is to {code.module}"
+    accepted = accepted_code(snapshot)
+    module = found.spec.module or (accepted.module if accepted is not None else code.module)
+    if module != code.module:
+        return f"{what} module {module}, and the upgrade is to {code.module}"
     return ""
 
 

@@ -199,8 +199,8 @@ def _decide(asked: Asked, key: str, losses: Losses) -> Decision:
         return _call_off(asked, key, told, again_s)
     if not begun and asked.before:
         return _waiting(asked, key, f"begins after {asked.before}")
-    if not begun and asked.asked.rehearsal:
-        return _waiting(asked, key, f"waits: {asked.asked.rehearsal}")
+    if not begun and (why := asked.asked.rehearsal or _other_code_was_rehearsed(asked)):
+        return _waiting(asked, key, f"waits: {why}")
     if not begun and asked.asked.gate:
         return _waiting(asked, key, f"waits: {asked.asked.gate}", stage="Ramps")
     if not begun and (why := in_motion(snapshot, spec.replicas)):
@@ -240,6 +240,18 @@ def _held_back(asked: Asked, has_word: bool) -> str:
     if spec.upgrade_policy == "Manual" and not has_word:
         return f"{what}. To upgrade it: {how_to_ask(asked.snapshot, to.fingerprint)}. Or revert the change"
     return ""
+
+
+def _other_code_was_rehearsed(asked: Asked) -> str:
+    """Say that the rehearsal ran other code than would be upgraded to; empty: it did not, or does not say."""
+    rehearsed, to = asked.asked.rehearsed, asked.to
+    if not rehearsed or to.is_told_by(rehearsed):
+        return ""
+    return (
+        f"its Rehearsal ran other code ({rehearsed[:12]}) than {to.code.image} with {to.code.module} and spec.limits "
+        f"({to.fingerprint[:12]}): another image may have got that name since, or spec.limits are others. Make another "
+        "Rehearsal and name it in spec.rehearsal, or leave that empty"
+    )
 
 
 def _after_refusal(asked: Asked) -> str:

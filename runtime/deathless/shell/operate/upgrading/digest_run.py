@@ -3,7 +3,8 @@
 A digest stands for all that a message wrote: states, the reply, what was sent and caused (I6). So where the new code
 takes all states as they are and gives the digests that the primary logged, the former code has nothing to add. The
 first difference ends the run: what differs, and whether that is declared, only both codes together can say
-(rehearsal_child.New).
+(rehearsal_child.New). So does the first turn of other code that asks for what no digest stands for, such as a
+timer: whether it is the same one, the former code alone can tell (execution.rehearsal.undigested).
 
 Guarantees: nothing is written; what passes here does what the former code did, message by message. Does not: migrate
 states, say what differs, run on behind an upgrade.
@@ -14,13 +15,16 @@ from __future__ import annotations
 from collections import Counter
 
 from deathless.base.config import ReplicaConfig
+from deathless.base.errors import Diverged
 from deathless.codec.frames import decode_data
 from deathless.codec.messages import BEGINNING, HEADER, HEADER_BYTES
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.author.service import Service
+from deathless.execution.executor import Hide, nothing_hidden
 from deathless.execution.interface.misfit import Misfit
 from deathless.execution.rehearsal.findings import Coverage
+from deathless.execution.rehearsal.undigested import Undigested, undigested_in
 from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.upgrade.former_main import checkpoint_at, snapshot_of
 from deathless.shell.upgrade.migration import Migration
@@ -36,18 +40,27 @@ class DigestRun:
         seed: 32 bytes of the service.
         fingerprint: of the former code, which wrote the log.
         from_version: of the former code.
+        hide: called around turns.
 
     Raises: InvalidService where the service can't have these shards.
     """
 
     def __init__(
-        self, service: Service, config: ReplicaConfig, seed: bytes, fingerprint: bytes, from_version: int
+        self,
+        service: Service,
+        config: ReplicaConfig,
+        seed: bytes,
+        fingerprint: bytes,
+        from_version: int,
+        hide: Hide = nothing_hidden,
     ) -> None:
         self._service = service
         self._config = config
         self._fingerprint = fingerprint
         self._from_version = from_version
-        self._shard = open_shard(service, config.make_limits(), seed, sharding=config.sharding)
+        limits, sharding = config.make_limits(), config.sharding
+        self._shard = open_shard(service, limits, seed, sharding=sharding, hide=hide, make=Undigested)
+        self.same_code = False  # it is the code that wrote the log, which asks for the same wherever it writes the same
         self._epoch = 0
         self._met: Counter[bytes] = Counter()  # messages that began a handler, by the name that they call it by
 
@@ -66,10 +79,16 @@ class DigestRun:
         self._shard.restore(migrated.snapshot, same_code=False)
 
     def apply(self, body: bytes) -> None:
-        """Run a frame. Raises: Diverged at the first difference; CorruptFrame; what ends a process."""
+        """Run a frame.
+
+        Raises: Diverged at the first difference, and where a handler of other code asks for what no digest stands for;
+        CorruptFrame; what ends a process.
+        """
         frame = frame_of(body)
         data = decode_data(frame)
         self._shard.apply(frame)
+        for handler, what in () if self.same_code else undigested_in(self._shard.executor).items():
+            raise Diverged(f"{handler} asks for {what}, which no digest of the log stands for")
         self._epoch = frame.epoch
         first = 0
         for end in data.ends:

@@ -5,7 +5,8 @@ r"""Rehearses an upgrade: a service's own log is run by the former code and by t
 
 Where the new code takes all states as they are, the log's own digests are asked first (digest_run): two processes of
 the new code run it, and as long as they give what was logged, there is nothing that the former code could add. At the
-first difference the run is made again from its beginning by both codes, which say what differs.
+first difference the run is made again from its beginning by both codes, which say what differs. So it is at the first
+turn that asks for what no digest stands for, such as a timer.
 
 The run begins at the oldest place that is whole (a checkpoint, or the log's beginning) behind the last upgrade, so that
 one code wrote all of it. The processes are children of this one and nobody's else (rehearsal_child); one frame is under
@@ -79,6 +80,7 @@ class Rehearsed(msgspec.Struct, kw_only=True):
     from_version: int
     to_version: int
     same_code: bool = False  # it is the code that serves
+    fingerprint: str = ""  # of the new code, hexadecimal
     by_digests: bool = False  # compared with the log's own digests, and not with the former code beside it
     started_at: int = 0  # lsn of the checkpoint that it began with; 0: the beginning
     lsn: int = 0  # of the last message
@@ -277,15 +279,24 @@ class Side:
         self._silent = ""  # why it was ended
 
     def say(self, word: Word, body: bytes = b"") -> None:
-        """Tell it something; one that is gone is found when it is heard."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        """Tell it something; one that is gone, or reads nothing for as long as turns may take, is found when heard."""
+        if self._silent:
+            return
+        self._socket.settimeout(TURNS_S)
+        try:
             self._socket.sendall(packet(word, body))
+        except TimeoutError:
+            self._give_up(TURNS_S)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
 
     def hear(self, word: Word, within_s: float | None = None) -> bytes:
         """Give its next answer; one that says nothing for that long is ended.
 
         Raises: ChildEnded; the error that it tells of.
         """
+        if self._silent:
+            raise ChildEnded
         self._socket.settimeout(within_s)
         while True:
             for said, body in self._packets:
@@ -297,14 +308,18 @@ class Side:
             try:
                 piece = self._socket.recv(READ_BYTES)
             except TimeoutError:
-                self.kill()
-                self._silent = f"nothing ended for {within_s:g} s"
+                self._give_up(within_s or 0.0)
                 raise ChildEnded from None
             except ConnectionResetError:
                 piece = b""
             if not piece:
                 raise ChildEnded
             self._packets = self._reader.feed(piece)
+
+    def _give_up(self, after_s: float) -> None:
+        """End one whose turns do not end."""
+        self.kill()
+        self._silent = f"nothing ended for {after_s:g} s"
 
     def kill(self) -> None:
         """End it at once."""
@@ -487,6 +502,7 @@ class _Run:
                 from_version=ready.from_version,
                 to_version=ready.to_version,
                 same_code=ready.same_code,
+                fingerprint=ready.fingerprint,
                 started_at=start.lsn,
                 lsn=start.lsn,
                 misfits=ready.misfits,
@@ -525,6 +541,7 @@ class _Run:
                 from_version=ready.from_version,
                 to_version=ready.to_version,
                 same_code=ready.same_code,
+                fingerprint=ready.fingerprint,
                 by_digests=True,
                 started_at=start.lsn,
                 lsn=start.lsn,

@@ -48,6 +48,7 @@ from deathless.codec import checkpoint
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_json, read_msgpack
 from deathless.core.tables.outbox import Outbox
+from deathless.execution.executor import Hide, nothing_hidden
 from deathless.execution.interface.misfit import Misfit
 from deathless.execution.rehearsal.findings import Coverage, Difference
 from deathless.execution.rehearsal.judge import Judge
@@ -57,6 +58,7 @@ from deathless.execution.snapshot_migration import Migrated
 from deathless.shell.link.config_file import read_config
 from deathless.shell.operate.upgrading.digest_run import DigestRun
 from deathless.shell.process.forked import NICE, die_with_parent
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.loading import load_service
@@ -115,6 +117,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     misfits: list[Misfit]
     notes: list[Misfit]
     compatible: bool = False  # states are as they were
+    fingerprint: str = ""  # of the new code, hexadecimal
 
 
 class Found(msgspec.Struct, array_like=True, frozen=True):
@@ -128,8 +131,8 @@ class Found(msgspec.Struct, array_like=True, frozen=True):
 class Former:
     """The former code."""
 
-    def __init__(self, orders: Orders, file: int, config: ReplicaConfig | None) -> None:
-        self._code = FormerCode(Begin(orders.config, orders.seed, orders.fingerprint), config, make=Recorder)
+    def __init__(self, orders: Orders, file: int, config: ReplicaConfig | None, hide: Hide) -> None:
+        self._code = FormerCode(Begin(orders.config, orders.seed, orders.fingerprint), config, Recorder, hide)
         self._path = orders.path or f"/proc/self/fd/{file}"
         assert isinstance(self._code.executor, Recorder)
         self._recorder = self._code.executor
@@ -184,15 +187,16 @@ class _NewCode:
         )
         self.migration = Migration(self.service, config, upgrade, orders.seed)
         migrated = self.migration.look(start)
-        limits = config.make_limits()
+        described = describe(self.service, config.make_limits(), config.sharding)
         self.ready = Ready(
-            same_code=orders.fingerprint in describe(self.service, limits, config.sharding).spellings,
+            same_code=orders.fingerprint in described.spellings,
             from_version=self.before.version,
             to_version=self.service.version,
             runs=migrated.snapshot is not start,
             misfits=migrated.misfits,
             notes=migrated.notes,
             compatible=migrated.compatible,
+            fingerprint=described.fingerprint.hex(),
         )
         return migrated
 
@@ -200,16 +204,17 @@ class _NewCode:
 class Alone:
     """The new code by itself, where it takes all states as they are."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, hide: Hide = nothing_hidden) -> None:
         self._code = code = _NewCode(orders)
-        self._run = DigestRun(code.service, code.config, orders.seed, orders.fingerprint, code.before.version)
+        self._run = DigestRun(code.service, code.config, orders.seed, orders.fingerprint, code.before.version, hide)
         migrated = code.look(self._run.start(orders.place))
         self.ready = code.ready
+        self._run.same_code = self.ready.same_code
         if self.ready.runs and self.ready.compatible and orders.place:
             self._run.begin(migrated)
 
     def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
-        """Do what is said; gives the answer. Raises: Diverged; DeathlessError, OSError; what ends a process."""
+        """Do what is said; gives the answer. Raises: as DigestRun.apply; DeathlessError, OSError."""
         if word == Word.APPLY:
             self._run.apply(body)
             return Word.SAME, b""
@@ -222,7 +227,7 @@ class Alone:
 class New:
     """The new code."""
 
-    def __init__(self, orders: Orders, file: int) -> None:
+    def __init__(self, orders: Orders, file: int, hide: Hide) -> None:
         self._file = file
         self._notes = orders.notes
         self._code = code = _NewCode(orders)
@@ -240,6 +245,7 @@ class New:
                 seed=orders.seed,
                 time_us=start.times.time_us,
                 sharding=code.config.sharding,
+                hide=hide,
             )
 
     def take(self, word: int, body: bytes) -> tuple[Word, bytes]:
@@ -274,12 +280,13 @@ class New:
         return checkpoint.decode(read, Outbox())
 
 
-def serve(line: Line, file: int, config: ReplicaConfig | None = None) -> None:
+def serve(line: Line, file: int, hide: Hide, config: ReplicaConfig | None = None) -> None:
     """Do what is said until the tool is gone. Raises: DeathlessError, OSError.
 
     Args:
         line: to the tool.
         file: through which what a code holds is passed.
+        hide: called around turns.
         config: that counts for the former code, in place of the one that it is told.
     """
     code: Former | New | Alone | None = None
@@ -292,10 +299,10 @@ def serve(line: Line, file: int, config: ReplicaConfig | None = None) -> None:
             else:
                 orders = read_msgpack(body, Orders)
                 if orders.former:
-                    code = Former(orders, file, config)
+                    code = Former(orders, file, config, hide)
                     answer = Word.READY, code.give()
                 else:
-                    code = Alone(orders) if orders.digests else New(orders, file)
+                    code = Alone(orders, hide) if orders.digests else New(orders, file, hide)
                     answer = Word.READY, msgspec.msgpack.encode(code.ready)
             line.send(*answer)
 
@@ -307,14 +314,15 @@ def main() -> int:
     """
     die_with_parent()
     os.nice(NICE)
+    guards = TurnGuards(None)  # before the author's code is imported
     served = sys.argv[1] == SERVED
     with contextlib.closing(Line(int(sys.argv[2 if served else 1]))) as line:
 
         def work() -> None:
             if served:
-                serve(line, NO_FILE, read_config(sys.argv[3]))
+                serve(line, NO_FILE, guards, read_config(sys.argv[3]))
             else:
-                serve(line, int(sys.argv[2]))
+                serve(line, int(sys.argv[2]), guards)
 
         return run_told(line, Word.FAILED, "rehearsal", work)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from deathless import Context, Continue, Migration, Service, Struct, Suspended
 from deathless.base.limits import Limits
@@ -104,6 +105,36 @@ def test_a_lower_limit_has_to_be_said() -> None:
     new = bank(2)
     new.changes(from_=1, drops=["limits.idempotency_keys_max"])
     assert words(compared(bank(), new, idempotency_keys_max=10)) == []
+
+
+def shop(result: type, *, ask: bool = False) -> Service:
+    """Give code that answers with this type."""
+    made = Service("shop", state=Account)
+
+    def price(account: Account) -> None: ...
+
+    def pay(account: Account, ctx: Context) -> None: ...
+
+    price.__annotations__["return"] = pay.__annotations__["return"] = result
+    made.query(price) if ask else made.handler(pay)  # type: ignore[call-overload]  # the annotation is made here
+    return made
+
+
+@pytest.mark.parametrize("ask", [False, True])
+def test_a_result_that_tells_less_is_noted_and_is_not_compatible(*, ask: bool) -> None:
+    long = msgspec.defstruct("Price", [("cents", int), ("note", str, "")])
+    short = msgspec.defstruct("Price", [("cents", int)])
+    found = compared(shop(long, ask=ask), shop(short, ask=ask))
+    assert (words(found), found.compatible) == ([], False)
+    [note] = found.notes
+    assert note.text == (
+        f"ResultFieldGone: result of {'price' if ask else 'pay'}: Price.note (str) of version 1 is not in the new "
+        "code; who reads it gets the default"
+    )
+    assert compared(shop(short, ask=ask), shop(long, ask=ask)).compatible
+    needed = msgspec.defstruct("Price", [("cents", int), ("note", str)])
+    found = compared(shop(needed, ask=ask), shop(short, ask=ask))
+    assert (words(found), found.notes) == (["ResultTypeChanged"], [])
 
 
 def test_one_object_does_not_become_keys() -> None:

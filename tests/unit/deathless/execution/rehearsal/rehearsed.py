@@ -26,12 +26,14 @@ from deathless.codec.peer_messages import SELF, SELF_SESSION, Order, Outcome, en
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import ok_reply
 from deathless.engine.shard.assembly import open_shard
-from deathless.engine.shard.shard import Executed
+from deathless.engine.shard.shard import Executed, Shard
+from deathless.execution.executor import HandlerExecutor
 from deathless.execution.interface.interface import decode_interface, encode_interface, interface_of
 from deathless.execution.rehearsal.findings import Difference
 from deathless.execution.rehearsal.judge import Judge
 from deathless.execution.rehearsal.recorder import Recorder
 from deathless.execution.rehearsal.steps import decode_trace, encode_did, encode_trace
+from deathless.execution.rehearsal.undigested import Undigested, undigested_in
 from deathless.execution.snapshot_migration import Migrated, migrate_snapshot
 
 LIMITS = Limits()
@@ -284,21 +286,25 @@ class Log:
         before = decode_interface(encode_interface(interface_of(self.service, LIMITS)))
         return migrate_snapshot(snapshot, new, before, limits=LIMITS, seed=SEED, time_us=BUILT_US)
 
-    def same_by_digests(self, new: Service) -> bool:
-        """Does a code that takes all states as they are give the log's digests?"""
+    def same_by_digests(self, new: Service, make: type[HandlerExecutor] = Undigested) -> bool:
+        """Does a code that takes all states as they are give the log's digests, and do these say all of it?"""
         migrated = self.migrated(new, self.start)
         if migrated.misfits or not migrated.compatible:
             return False
-        shard = open_shard(new, LIMITS, SEED)
+        shard = open_shard(new, LIMITS, SEED, make=make)
         shard.restore(migrated.snapshot, same_code=False)
+        try:
+            self.replayed(shard)
+        except Diverged:
+            return False
+        return not undigested_in(shard.executor)
+
+    def replayed(self, shard: Shard) -> None:
+        """Have another shard run the log. Raises: Diverged."""
         for count, payload in self._payloads:
             place = shard.place
             numbers = (FrameKind.DATA, Epoch(1), Lsn(place.lsn + 1), Lsn(0), count, Incarnation(1))
-            try:
-                shard.apply(Frame(*numbers, ChainHash(place.chain), ChainHash(place.chain), 0, payload))
-            except Diverged:
-                return False
-        return True
+            shard.apply(Frame(*numbers, ChainHash(place.chain), ChainHash(place.chain), 0, payload))
 
     def found(self, new: Service, **settings: Any) -> Found:
         """Rehearse a code."""

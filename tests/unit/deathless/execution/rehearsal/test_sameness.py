@@ -82,6 +82,12 @@ BUG = error_reply("DL3014", "ValueError", "no")
         ("take", ok_reply(pack({"total": 1})), ok_reply(pack({"total": 1, "currency": "EUR"})), ""),
         ("take", ok_reply(pack({"total": 1})), ok_reply(pack({"total": 1, "currency": "USD"})), "ReplyDiffers"),
         ("take", ok_reply(pack({"total": "1"})), ok_reply(pack({"total": 1})), "ReplyDiffers"),
+        (
+            "take",
+            ok_reply(pack({"total": 1, "fee": 2})),
+            ok_reply(pack({"total": 1, "currency": "EUR"})),
+            "ReplyDiffers",
+        ),
         ("price", ok_reply(pack(2.0)), ok_reply(pack(2)), ""),
         ("price", ok_reply(pack(2.5)), ok_reply(pack(2)), "ReplyDiffers"),
         ("price", ok_reply(pack("2")), ok_reply(pack(2)), "ReplyDiffers"),

@@ -81,6 +81,12 @@ def rehearsed(count: int, text: str) -> Rehearsed:
     )
 
 
+def test_rehearsal_says_which_code_was_run_and_what_was_counted() -> None:
+    found = Rehearsed(from_version=1, to_version=1, fingerprint="ab" * 16, by_digests=True)
+    told = msgspec.json.decode(msgspec.json.encode(of_rehearsal(found)))
+    assert (told["fingerprint"], told["byDigests"]) == ("ab" * 16, True)
+
+
 @pytest.mark.parametrize("count", [1, 12, 300])
 @pytest.mark.parametrize("text", ["", *LONG], ids=["none", "letters", "umlauts", "escapes", "surrogates", "wide"])
 def test_rehearsal_is_whole_and_says_what_is_left_out(tmp_path: Path, count: int, text: str) -> None:

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.unit.deathless.core.primary_world import Echo
+from tests.unit.deathless.engine.replica_world import World
 
 from deathless.base.config import ReplicaConfig
+from deathless.engine.shard.assembly import shard_around
+from deathless.shell.lock_stores.inspection import Inspection
 from deathless.shell.operate import replay as module
-from deathless.shell.operate.replay import ReplayOrder, replay
+from deathless.shell.operate.replay import ReplayEnded, ReplayOrder, _Plan, _run_all, replay
 
+ENDED = """
+import os, signal
+os.kill(os.getpid(), signal.SIGALRM)
+"""
+"""What the kernel ends in the middle of a turn."""
+HANGS = """
+import sys
+from deathless.shell.operate.replay import _end_after
+_end_after(int(sys.argv[1]))
+try:
+    while True: pass
+except BaseException: pass
+"""
 STAYS = """
 import json, os, subprocess, sys
 work = json.load(os.fdopen(int(sys.argv[1])))
@@ -24,6 +44,8 @@ os.rename(file.name, os.path.join(work["order"]["folder"], "pid"))
 other.wait()
 """
 """What runs the log, with a process that goes on holding the result's pipe when it is killed."""
+
+CONFIG = ReplicaConfig(service="bank", module="m:a", directory="nowhere", replica="r0")
 
 
 def test_interrupted_replay_waits_for_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +81,36 @@ def test_interrupted_replay_waits_for_no_process(tmp_path: Path, monkeypatch: py
         return left
 
     assert asyncio.run(main()) == []
+
+
+@pytest.mark.parametrize(("turns_s", "said"), [(30, "have not ended within 30 s"), (None, "ended with status -14")])
+def test_a_turn_that_does_not_end_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns_s: int | None, said: str
+) -> None:
+    (tmp_path / "ended.py").write_text(ENDED)
+
+    async def look(_: ReplicaConfig) -> SimpleNamespace:
+        return SimpleNamespace(record=SimpleNamespace(hash_seed=0))
+
+    monkeypatch.setattr(module, "inspect", look)  # there is no log
+    monkeypatch.setattr(module, "MODULE", "ended")
+    config = ReplicaConfig(service="bank", module="m:a", directory=str(tmp_path), replica="r0")
+    with pytest.raises(ReplayEnded, match=said):
+        asyncio.run(replay(config, ReplayOrder(folder=str(tmp_path), turns_s=turns_s)))
+
+
+def test_a_turn_that_catches_everything_is_ended_by_the_kernel() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS, "1"], check=False)
+    assert done.returncode == -signal.SIGALRM
+
+
+@pytest.mark.parametrize(("until", "all_run"), [(None, True), (math.inf, True), (-math.inf, False)])
+def test_no_frame_is_begun_when_the_time_is_over(until: float | None, *, all_run: bool) -> None:
+    node = World().primary()
+    session = node.register()
+    node.call(session, 1, b"one")
+    world = node.world
+    look = Inspection(CONFIG, world.disk.view(node.name), node.lock_store.view(), node.engine.service)
+    plan = _Plan(None, 0, node.engine.place.lsn, until=until)
+    ran, _ = _run_all(look, shard_around(Echo(), world.limits), plan, None, None, lambda: None)
+    assert (ran, plan.to > 0) == (plan.to if all_run else 0, True)

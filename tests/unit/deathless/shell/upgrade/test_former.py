@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 import pytest
 from tests.unit.deathless.shell.upgrade_bench import (
     LIMITS,
+    OUTSIDE,
     SEED,
+    TEXT,
     Former,
     code_of_before,
     former_code,
@@ -103,6 +106,20 @@ def test_behind_a_trial_only_what_changed_since_is_given_and_the_states_were_wri
         assert written[1:] == [again.snapshot.state], "a trial prepares anew"
 
     former_code.run(former_code.process(), work)
+
+
+def test_what_a_turn_may_not_do_is_refused_there_as_in_a_replica(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    code = Former(tmp_path, TEXT + OUTSIDE.format(path=outside))
+
+    async def work(former: FormerProcess) -> None:
+        for frame in (code.frame(), code.frame(waits=True)):
+            former.apply(frame)
+        outside.unlink()
+        assert "lsn 2" in str(await tried(former))
+
+    code.run(code.process(), work)
+    assert not outside.exists()
 
 
 @pytest.mark.parametrize("can_write", [True, False])

@@ -84,7 +84,7 @@ def run(**fields: Any) -> Rehearsed:
 
 def test_run_without_a_difference_has_passed(tmp_path: Path) -> None:
     meant = Difference("ReplyDiffers", "deposit", 7, "a", "1", "2", declared="a fee")
-    found = judged(tmp_path, run(differences=[meant]))
+    found = judged(tmp_path, run(differences=[meant], fingerprint="ab" * 16, by_digests=True))
     result = found.fields["result"]
     assert isinstance(result, RehearsalResult)
     assert (found.phase, found.reason, found.fields["verdict"]) == ("Succeeded", "Rehearsed", "Passed")
@@ -92,6 +92,7 @@ def test_run_without_a_difference_has_passed(tmp_path: Path) -> None:
     assert [(each.handler, each.turns, each.left_out) for each in result.coverage] == [("deposit", 8, 1)]
     assert (result.messages, result.lsn, result.not_covered) == (9, 12, ("bonus",))
     assert result.differences[0].declared == "a fee"
+    assert (result.fingerprint, result.by_digests) == ("ab" * 16, True)
 
 
 def test_how_much_of_a_growing_log_was_compared_is_told(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.deathless.shell.upgrade_bench import SEED, TEXT, Former, former_code
+from tests.unit.deathless.shell.upgrade_bench import OUTSIDE, SEED, TEXT, Former, former_code
 
 from deathless.base.errors import CorruptCheckpoint, Diverged, InvalidArgument
 from deathless.execution.rehearsal.findings import Coverage
+from deathless.shell.operate.upgrading.rehearsal import Child
 from deathless.shell.operate.upgrading.rehearsal_child import Alone, Orders, Word
 from deathless.shell.upgrade.packets import PLACE, frame_body
 
@@ -17,11 +20,13 @@ __all__ = ["former_code"]
 NEVER = '\n@purse.handler\ndef never(state: Purse, ctx: Context) -> None:\n    """Nobody calls it."""\n'
 
 
-def alone(former: Former, old: str = "", new: str = "", more: str = NEVER, place: bytes = b"") -> Alone:
+def alone(
+    former: Former, old: str = "", new: str = "", more: str = NEVER, place: bytes = b"", text: str = TEXT
+) -> Alone:
     """Give a run of the former code with a change."""
-    assert old in TEXT
-    path = former.tmp_path / "changed.py"
-    path.write_text(TEXT.replace(old, new) + more)
+    assert old in text
+    path = former.tmp_path / "purse_service.py"  # the name of a file is part of a fingerprint
+    path.write_text(text.replace(old, new) + more)
     sys.modules.pop(path.stem, None)
     config = msgspec.structs.replace(former.config, module=f"{path}:purse", upgrade=None)
     orders = Orders(False, msgspec.json.encode(config), SEED, former.code.fingerprint, place, digests=True)
@@ -63,3 +68,54 @@ def test_states_that_do_not_fit_are_not_for_it(former_code: Former) -> None:
     run = alone(former_code)
     with pytest.raises(InvalidArgument, match="not for the new code"):
         run.take(Word.GIVE, b"")
+
+
+WAITS = """
+@purse.handler
+async def waits(state: Purse, ctx: Context) -> None:
+    await ctx.timer(after=timedelta(hours=1))
+"""
+HOURS = "from datetime import timedelta\n" + TEXT + WAITS
+
+
+def test_other_code_that_waits_needs_the_former_code_beside_it(tmp_path: Path) -> None:
+    former = Former(tmp_path, HOURS)
+    run = alone(former, "hours=1", "hours=2", more="", text=HOURS)
+    assert (run.ready.compatible, run.ready.same_code) == (True, False)
+    for frame in (former.frame(), former.frame(1)):
+        assert run.take(Word.APPLY, frame_body(frame)) == (Word.SAME, b"")
+    with pytest.raises(Diverged, match="waits asks for a timer, which no digest of the log stands for"):
+        run.take(Word.APPLY, frame_body(former.frame(waits=True, key=b"bob")))
+
+
+def test_code_that_wrote_the_log_is_believed_where_it_waits(tmp_path: Path) -> None:
+    former = Former(tmp_path, HOURS)
+    run = alone(former, more="", text=HOURS)
+    assert run.ready.same_code
+    for frame in (former.frame(), former.frame(waits=True, key=b"bob")):
+        assert run.take(Word.APPLY, frame_body(frame)) == (Word.SAME, b"")
+
+
+def test_what_a_turn_may_not_do_is_refused_in_its_process(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    text = TEXT + OUTSIDE.format(path=outside)
+    former = Former(tmp_path, text)
+    path = tmp_path / "purse_service.py"
+    path.write_text(text)
+    config = msgspec.structs.replace(former.config, module=f"{path}:purse", upgrade=None)
+    orders = Orders(False, msgspec.json.encode(config), SEED, former.code.fingerprint, digests=True)
+    with (tmp_path / "file").open("wb") as file:
+        child = Child(sys.executable, dict(os.environ), file.fileno())
+        try:
+            child.say(Word.BEGIN, msgspec.msgpack.encode(orders))
+            child.hear(Word.READY, 60.0)
+            child.say(Word.APPLY, frame_body(former.frame()))
+            assert child.hear(Word.SAME, 60.0) == b""
+            refused = frame_body(former.frame(waits=True))
+            outside.unlink()
+            child.say(Word.APPLY, refused)
+            with pytest.raises(Diverged, match="lsn 2"):
+                child.hear(Word.SAME, 60.0)
+        finally:
+            child.close()
+    assert not outside.exists()

@@ -36,6 +36,16 @@ def test_a_turn_that_does_not_end_is_ended(silent: Child) -> None:
     assert silent._process.wait(30) < 0
 
 
+def test_a_process_that_reads_no_more_holds_up_nobody(silent: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURNS_S", 0.01)
+    silent.say(Word.APPLY, bytes(1 << 24))
+    silent.say(Word.APPLY, b"")
+    with pytest.raises(ChildEnded):
+        silent.hear(Word.SAME, 30.0)
+    assert silent.ended() == "nothing ended for 0.01 s"
+    assert silent._process.wait(30) < 0
+
+
 def test_a_process_that_ends_says_how(silent: Child) -> None:
     silent._process.kill()
     with pytest.raises(ChildEnded):

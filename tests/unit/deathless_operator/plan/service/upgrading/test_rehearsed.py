@@ -9,7 +9,9 @@ from tests.unit.deathless_operator.plan.plan_world import World, running
 from tests.unit.deathless_operator.plan.service.upgrading.test_asked_for import OTHER, ROUNDS
 
 FORMER = "aa" * 16
-PASSED = {"phase": "Succeeded", "verdict": "Passed", "image": "bank:1"}
+PASSED = {"phase": "Succeeded", "verdict": "Passed", "image": "bank:1", "result": {"fingerprint": OTHER}}
+BEFORE_IT_SAID = {"phase": "Succeeded", "verdict": "Passed", "image": "bank:1", "result": {}}
+"""By an image of a release that did not tell the fingerprint."""
 
 
 def rehearse(world: World, status: dict[str, Any], **spec: Any) -> None:
@@ -40,6 +42,11 @@ def waiting(**more: Any) -> World:
         (PASSED, {"image": "bank:2"}, "is of image bank:2, and spec.to.image is bank:other"),
         (PASSED, {"module": "vault:vault"}, "is of module vault:vault, and the upgrade is to bank:bank"),
         (PASSED, {"serviceRef": {"name": "ledger"}}, "is of service ledger"),
+        (
+            PASSED | {"result": {"fingerprint": "cc" * 16}},
+            {},
+            f"ran other code (cccccccccccc) than bank:other with bank:bank and spec.limits ({OTHER[:12]})",
+        ),
         (PASSED, {"colour": "red"}, "can't be read: spec"),
     ],
 )
@@ -55,6 +62,23 @@ def test_nothing_is_begun_without_a_rehearsal_that_passed(
     rehearse(world, PASSED)
     world.settle(ROUNDS)
     assert (world.upgrade("second")["phase"], world.log_code) == ("Succeeded", OTHER)
+
+
+def test_one_that_does_not_say_which_code_it_ran_is_believed_for_its_image() -> None:
+    world = waiting()
+    rehearse(world, BEFORE_IT_SAID)
+    world.settle(ROUNDS)
+    assert (world.upgrade("second")["phase"], world.log_code) == ("Succeeded", OTHER)
+
+
+def test_a_rehearsal_without_a_module_is_of_the_module_that_serves() -> None:
+    world = running({})
+    world.ask("second", "bank:other", rehearsal="first", to={"image": "bank:other", "module": "vault:vault"})
+    rehearse(world, BEFORE_IT_SAID)
+    world.settle(ROUNDS)
+    upgrade = world.upgrade("second")
+    assert (upgrade["phase"], world.log_code) == ("Pending", FORMER)
+    assert "is of module bank:bank, and the upgrade is to vault:vault" in upgrade["message"]
 
 
 def test_a_rehearsal_that_is_not_there_is_told() -> None:

@@ -25,7 +25,7 @@ from typing import Final
 import pytest
 
 from deathless.execution.check.rules import find_ban
-from deathless.shell.worker.turn_guards import GUARDED, memory_of_group
+from deathless.shell.process.turn_guards import GUARDED, memory_of_group
 
 REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {
     os: {
@@ -155,7 +155,7 @@ import subprocess, sys, threading, time, zoneinfo
 from multiprocessing.util import spawnv_passfds
 import msgspec
 from os import _exit as early
-from deathless.shell.worker.turn_guards import TurnGuards
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.base.errors import ForbiddenInTurn
 guards = TurnGuards(256 << 20)
 from os import _exit as imported
@@ -258,3 +258,22 @@ def test_memory_of_the_container_is_read_where_it_stands(tmp_path: Path, text: s
     if text is not None:
         path.write_text(text)
     assert memory_of_group((str(tmp_path / "none"), str(path))) == bytes_max
+
+
+UNBOUNDED = """
+import os
+from deathless.base.errors import ForbiddenInTurn
+from deathless.shell.process.turn_guards import TurnGuards
+leave = TurnGuards(None)()
+held = bytearray(700 << 20)
+try:
+    os.system("true")
+except ForbiddenInTurn:
+    print(len(held))
+leave()
+"""
+
+
+def test_a_tool_bounds_no_memory_and_refuses_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", UNBOUNDED], check=True, capture_output=True, text=True)
+    assert done.stdout == f"{700 << 20}\n"

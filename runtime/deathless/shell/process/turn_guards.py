@@ -6,8 +6,12 @@ outlives the turn, raises ForbiddenInTurn instead: an ordinary exception, which 
 in all replicas. The functions are replaced where they live, before the author's code is imported, so that names it
 imported are guarded too. A call that only reads is let through.
 
-A turn has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError for more. That
-ends the worker, for what fits differs between replicas; the message is then set aside (core.primary.suspicion).
+So it is wherever else turns of a log are run: by a replay, by the former code beside an upgrader, in a rehearsal. There
+the error is what the log's digest stands for, and nothing that a replica refuses is done by a tool.
+
+A turn of a replica has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError
+for more. That ends the worker, for what fits differs between replicas; the message is then set aside
+(core.primary.suspicion).
 
 Guarantees: outside of turns everything is as it was. Does not: keep native code from crashing, or a loop from lasting;
 those end the process, and the message is set aside. Nor see what is done with a descriptor or a file that is named, nor
@@ -131,15 +135,16 @@ def _guard(name: str, function: Callable[..., object]) -> Callable[..., object]:
 
 
 class TurnGuards:
-    """What stands around the turns of one worker; called to enter, it gives what leaves.
+    """What stands around the turns of one process; called to enter, it gives what leaves.
 
     Args:
-        memory_bytes_max: what turns may take beyond what the process has.
+        memory_bytes_max: what turns may take beyond what the process has; None: as much as there is.
     """
 
-    def __init__(self, memory_bytes_max: int) -> None:
+    def __init__(self, memory_bytes_max: int | None) -> None:
         install()
-        self._memory_bytes_max = min(memory_bytes_max, max(MEMORY_MIN, memory_of_group() // GROUP_SHARE))
+        most = max(MEMORY_MIN, memory_of_group() // GROUP_SHARE)
+        self._memory_bytes_max = 0 if memory_bytes_max is None else min(memory_bytes_max, most)  # 0: all there is
         self._statm = _open_statm()
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
         self._limit = 0  # as it was set last; 0: it was not
@@ -164,7 +169,7 @@ class TurnGuards:
 
     def more_memory(self) -> None:
         """Count the memory of turns from what the process has now."""
-        used = self._used()
+        used = self._used() if self._memory_bytes_max else 0
         if used:
             wanted = used + self._memory_bytes_max
             if self._soft != resource.RLIM_INFINITY:
