@@ -78,9 +78,9 @@ class Door:
         while True:
             told = await self.ask("show_refused", query, above=above, most=listing.PAGE)
             page = fitted(told, list[dict[str, object]])
-            rows += page
-            if len(page) < listing.PAGE:
+            if not page:
                 return rows
+            rows += page
             above = fitted(page[-1], listing.RefusedRow).id
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.base.listings import pipelines as listing
+from deathless.base.pipelines.conf import BY_FILE, NO_SECRETS, holds_secret
 from deathless.cli.options import ListedGroup, json_option, service_options, target
 from deathless.cli.output import print_json, print_json_line, print_table
 
@@ -89,7 +90,9 @@ def drive(
     from deathless.spark.options import offer_services
     from deathless.spark.session import check, configuration, read_conf
 
-    configuration(read_conf(conf))
+    for name in configuration(read_conf(conf)):
+        if holds_secret(name):
+            raise InvalidArgument(f"--conf {name} {NO_SECRETS}", remedy=BY_FILE)
     check()
     named = _services(services)
     offer_services(named, "" if named else str(Path(found.config.service_directory).parent))
@@ -262,9 +265,9 @@ def _client(found: Target) -> PipelineClient:
 def _refused(client: PipelineClient, query: str) -> list[RefusedView]:
     """Give all rows that are listed."""
     rows: list[RefusedView] = []
-    while len(page := client.refused(query, rows[-1].id if rows else 0, listing.PAGE)) == listing.PAGE:
+    while page := client.refused(query, rows[-1].id if rows else 0, listing.PAGE):
         rows += page
-    return rows + page
+    return rows
 
 
 def _shown(view: object, kind: type[S]) -> S:
