@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from deathless.base.config import SinkConfig
+from deathless.base.driver_kinds.quoting import unquoted
 from deathless.base.driver_kinds.sql_states import says_no_to_row, says_no_to_statement
 from deathless.base.errors import (
     Deposed,
@@ -99,7 +100,7 @@ def store(config: SinkConfig) -> PostgresqlStore:
         raise InvalidConfig(f"{name}: options.dsnFile: {error}") from None
     except psycopg.Error as error:
         option = "dsn" if config.dsn else "dsnFile"
-        raise InvalidConfig(f"{name}: options.{option} is no connection string: {_text(error)}") from None
+        raise InvalidConfig(f"{name}: options.{option} is no connection string: {unquoted(_text(error))}") from None
     if config.dsn and any(where.get(secret) for secret in _SECRET):
         raise InvalidConfig(
             f"{name}: options.dsn holds a password", remedy="write it into a file and name that as dsnFile"

@@ -53,10 +53,16 @@ def where_of(text: str) -> Where:
 
     Raises: ValueError saying what is wrong, without the password.
     """
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it must begin with http:// or https://, and name a host")
-    _ = parts.port  # ValueError
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # which quotes what may be a password
+        fits = False
+    if not fits:
+        raise ValueError(
+            "it must begin with http:// or https://, and name a host, and behind it no port or one from 1 to 65535; "
+            "in a password / is written %2F, ? %3F, # %23 and @ %40"
+        ) from None
     name, _, database = parts.query.partition("=")
     if parts.fragment or (parts.query and (name != "database" or not database or "&" in database)):
         raise ValueError("behind ? it may say database=NAME, and no more")

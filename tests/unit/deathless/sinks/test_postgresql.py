@@ -443,6 +443,7 @@ def test_rows_of_another_incarnation_begin_anew_when_adopted(tables: Tables) -> 
 
 
 def test_options_that_are_wrong_are_refused_by_name(tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "broken.dsn").write_text("postgresql://u:secret@[::1")
     secret = tmp_path / "facts.dsn"
     secret.write_text(tables.dsn + "\n")
     postgresql.store(tables.config(dsn="", dsn_file="facts.dsn", folder=str(tmp_path)))
@@ -451,6 +452,7 @@ def test_options_that_are_wrong_are_refused_by_name(tables: Tables, tmp_path: Pa
         {"dsn_file": "also"},
         {"dsn": "", "dsn_file": "/nowhere/facts.dsn"},
         {"dsn": "no dsn"},
+        {"dsn": "", "dsn_file": "broken.dsn", "folder": str(tmp_path)},
         {"dsn": "host=db password=secret"},
     ):
         with pytest.raises(InvalidConfig, match="sink facts") as raised:
