@@ -31,7 +31,7 @@ REVIEWED: Final = {
     "runtime/deathless/drivers/port.py": (1, NAMED),
     "runtime/deathless/sinks/clickhouse/store.py": (1, NAMED),
     "runtime/deathless/sinks/postgresql.py": (1, NAMED),
-    "runtime/deathless/sources/files.py": (3, PART),
+    "runtime/deathless/sources/files.py": (4, PART),
     "runtime/deathless/shell/service_code/check/run.py": (1, CODE),
     "runtime/deathless/shell/service_code/check/compare.py": (
         2,
