@@ -14,7 +14,7 @@ from test_plugin_operates import ingress_of
 from tests.unit.deathless_operator.cli.plugin_world import SERVICES, api_server
 from tests.unit.deathless_operator.cli.test_plugin_cluster import put_kubectl
 
-from deathless.base.errors import PeerUnreachable
+from deathless.base.errors import InvalidArgument, PeerUnreachable
 from deathless.cli.main import main
 from deathless.pipelines.client import PipelineClient
 from deathless.pipelines.ledger import Batch, DriverDeposed
@@ -142,6 +142,8 @@ def test_a_query_is_resumed_and_its_table_adopted(pipeline: Pipeline) -> None:
         client.open("facts", 1)
         client.stop("facts", 1, "the table has 1 batches, and the pipeline has decided 2")
         assert "has decided 2" in pipeline.run("show", "facts")
+        for words in (("show",), ("refused",), ("retry",), ("drop", "1"), ("resume",), ("adopt", "--why", "w")):
+            pipeline.run(words[0], "fatcs", *words[1:], code=InvalidArgument.exit_code)
         pipeline.run("adopt", "facts", code=2)
         pipeline.run("adopt", "facts", "--why", " ", code=2)
         assert client.open("facts", 1).adopt == ""

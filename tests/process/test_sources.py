@@ -229,6 +229,39 @@ def test_a_changed_file_stops_the_source_by_name_until_it_is_as_it_was(tmp_path:
         wait_for(lambda: code() == "", "the source to say so", taker.describe)
 
 
+def test_a_refused_row_behind_blank_lines_is_tried_again_and_no_row_is_doubled(tmp_path: Path) -> None:
+    """It is the first one of its file, so the log knows that file and not how many lines are before it."""
+
+    def order(*words: str) -> bool:
+        return main(["sources", *words, "lines", "-f", str(tmp_path / "service.yaml")]) == 0
+
+    def kill_source() -> None:
+        replicas = taker.shards[0]
+        for pid in sources_beside(replicas, replicas.primary()):
+            send_signal(pid, signal.SIGKILL)
+
+    def stands_at() -> str:
+        status = taker.status()
+        return next((each.problem for each in status.streams if each.code == "DL3081"), "") if status else ""
+
+    with running(tmp_path) as taker:
+        (tmp_path / "service.yaml").write_text(MANIFEST)
+        rows = [json.dumps({"key": "a", "number": number}) + "\n" for number in (1, 2, -1, 3, 4)]
+        for name, text in ((".1", f"{rows[0]}{rows[1]}\n\n"), (".2", "".join(rows[2:]))):
+            (taker.folder / name).write_text(text)
+        for name in ("1", "2"):
+            (taker.folder / f".{name}").rename(taker.folder / f"{name}.jsonl")
+        wait_for(stands_at, "the source to stand", taker.describe)
+        kill_source()
+        assert order("retry")
+        wait_for(lambda: order("skip"), "the source to stand again", taker.describe)
+        wait_for(lambda: taker.taken()["a"][-1:] == [4], "the rows behind it", taker.describe)
+        kill_source()
+        taker.write("3.jsonl", [{"key": "a", "number": 5}])
+        wait_for(lambda: taker.taken()["a"][-1:] == [5], "the next file", taker.describe)
+        assert taker.taken()["a"] == [1, 2, 3, 4, 5]
+
+
 def test_operators_see_what_was_refused_and_decide_how_the_source_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from deathless.base.errors import InvalidArgument, UnknownService
+from deathless.base.errors import UnknownService
 from deathless.base.listings import pipelines as listing
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, FrontDoor, entered, fitted
@@ -67,9 +67,7 @@ class Door:
             return
         if query != listing.DRIVERS and fitted(await self.ask("show", query), listing.Query).number:
             return
-        known = ", ".join(drivers.queries) or "it has none yet"
-        told = f"pipeline {self._pipeline}: there is no query {query!r}"
-        raise InvalidArgument(told, remedy=f"its queries: {known}")
+        raise listing.unknown(self._pipeline, query, drivers.queries)
 
     async def refused(self, query: str) -> list[dict[str, object]]:
         """Give all refused rows that are listed."""
@@ -78,9 +76,9 @@ class Door:
         while True:
             told = await self.ask("show_refused", query, above=above, most=listing.PAGE)
             page = fitted(told, list[dict[str, object]])
-            rows += page
-            if len(page) < listing.PAGE:
+            if not page:
                 return rows
+            rows += page
             above = fitted(page[-1], listing.RefusedRow).id
 
 

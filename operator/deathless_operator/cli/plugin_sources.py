@@ -42,6 +42,8 @@ stream_option = click.option(
 
 class _Done(msgspec.Struct):
     done: str = ""
+    code: str = ""  # with which a row was refused again
+    why: str = ""
 
 
 class _Listed(msgspec.Struct):
@@ -295,14 +297,17 @@ def replay(
     taken in since.
     """
     ran = _see_to(service, source, lsns, stream, shard, "replay", namespace, kubeconfig, timeout)
-    again = [lsn for lsn, done in ran if done == "refused again"]
-    told = listing.Replayed(len(ran) - len(again), again)
+    told = listing.Replayed()
+    for lsn, done in ran:
+        if done.done == "refused again":
+            told.again(lsn, done.code, done.why)
+        else:
+            told.ran += 1
     if as_json:
-        view.emit({"source": source, "ran": told.ran, "refusedAgain": again})
+        view.emit(told.told(source))
     else:
-        for lsn in again:
-            view.console().print(f"lsn {lsn} is refused again")
-        view.console().print(listing.replayed(source, told), markup=False)
+        for line in (*told.lines(), listing.replayed(source, told)):
+            view.console().print(line, markup=False)
     return 0
 
 
@@ -345,15 +350,15 @@ def _see_to(
     namespace: str,
     kubeconfig: str,
     timeout: float,
-) -> list[tuple[int, str]]:
+) -> list[tuple[int, _Done]]:
     """Order that refused rows are run again, or discarded; gives the lsn of each, and what became of it.
 
     Raises: InputNotKept for an lsn with which none is listed; what the service refuses with.
     """
 
-    async def work(cluster: Cluster) -> list[tuple[int, str]]:
+    async def work(cluster: Cluster) -> list[tuple[int, _Done]]:
         await _check_source(cluster, service, source)
-        done: list[tuple[int, str]] = []
+        done: list[tuple[int, _Done]] = []
         async with opened(cluster, service, timeout) as pages:
             if lsns and shard is None and pages.shards > 1:
                 raise InvalidArgument("an LSN is one of a shard", remedy=f"add --shard 0 to {pages.shards - 1}")
@@ -361,13 +366,13 @@ def _see_to(
                 async for each in _chosen(pages, source, asked, stream, lsns):
                     name = f"{asked}-{each.lsn}" if pages.shards > 1 else str(each.lsn)
                     answer = await pages.ask(f"refused/{name}/{what}", {})
-                    done.append((each.lsn, fitted(answer, _Done).done))
+                    done.append((each.lsn, fitted(answer, _Done)))
         missing = sorted(set(lsns) - {lsn for lsn, _ in done})
         if missing:
             raise InputNotKept(f"source {source}: no refused row is listed at lsn {', '.join(map(str, missing))}")
         return done
 
-    found: list[tuple[int, str]] = on_cluster(namespace, kubeconfig, work)
+    found: list[tuple[int, _Done]] = on_cluster(namespace, kubeconfig, work)
     return found
 
 
@@ -454,14 +459,17 @@ def _go_on(
         await _check_source(cluster, service, source)
         done: list[listing.Refused] = []
         async with opened(cluster, service, timeout) as pages:
-            async for asked, told in _asked(pages, source, shard):
-                for each in told.standing:
-                    if stream not in (None, each.stream):
-                        continue
-                    session = f"{asked}-{each.session}" if pages.shards > 1 else str(each.session)
-                    what = "retry" if order == listing.RETRY else f"{each.seq}/skip"
-                    await pages.ask(f"streams/{session}/{what}", {})
-                    done.append(each)
+            async for asked, first in _asked(pages, source, shard):
+                told, tried = first, set[int]()
+                while chosen := told.untried(tried, stream):
+                    for each in chosen:
+                        session = f"{asked}-{each.session}" if pages.shards > 1 else str(each.session)
+                        what = "retry" if order == listing.RETRY else f"{each.seq}/skip"
+                        await pages.ask(f"streams/{session}/{what}", {})
+                        tried.add(each.session)
+                    done += chosen
+                    # There may be more of them than one answer has.
+                    [(_, told)] = [found async for found in _asked(pages, source, asked if pages.shards > 1 else shard)]
         if not done:
             raise StreamNotStopped(f"source {source} stands at no row")
         return done

@@ -182,7 +182,8 @@ class Observer:
         claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
         claim = reading.read_claim(claim_raw) if claim_raw is not None else None
         nodes = await self._nodes({view.node for view in views if view.node})
-        wanted = resource.spec.replicas * resource.spec.shards if resource.spec is not None else 0
+        shards = shards_of(resource.spec)
+        wanted = resource.spec.replicas * shards if resource.spec is not None else 0
         troubled = sum(view.ready for view in views) < wanted or (claim is not None and claim.phase != "Bound")
         certificates = {names.tls_secret(name), names.client_tls_secret(name)}
         owned = [_without_values(secret) for secret in secrets if is_managed(secret)]
@@ -206,7 +207,7 @@ class Observer:
             issuer=await self._issuer(namespace, resource.spec) if cert_manager else IssuerFacts(),
             record=record,
             remains=await self._remains(record) if _is_formers(record, resource.uid) else None,
-            warnings=await self._warnings(namespace, name, shards_of(resource.spec)) if troubled else (),
+            warnings=await self.warnings(namespace, lambda each: is_about(each, name, shards)) if troubled else (),
             failures=tuple(failures),
             unread=belongings.unread,
             hidden=belongings.hidden,
@@ -433,12 +434,12 @@ class Observer:
         self._blind = False
         return tuple(reading.read_node(each) for each in found if each is not None)
 
-    async def _warnings(self, namespace: str, name: str, shards: int) -> tuple[Warned, ...]:
-        """Return what Kubernetes itself warned of lately about the service's objects."""
+    async def warnings(self, namespace: str, wanted: Callable[[Warned], bool]) -> tuple[Warned, ...]:
+        """Return what Kubernetes itself warned of lately about the objects that are wanted; raises as `observe`."""
         raw = await self._api.list(CORE_EVENT, namespace, fields="type=Warning")
         read = (reading.read_warning(each) for each in raw)
         since = self._wall() - WARNINGS_S
-        return tuple(each for each in read if each is not None and each.at >= since and is_about(each, name, shards))
+        return tuple(each for each in read if each is not None and each.at >= since and wanted(each))
 
     async def _has_cert_manager(self) -> bool:
         fresh_s = SERVED_FRESH_S if self._cert_manager else MISSING_FRESH_S

@@ -1,7 +1,8 @@
 """Seeing one SparkPipeline with all that its plan may know; see `observe` for how and why by reads.
 
 Guarantees: its service is found by its name, whoever's it is, and so is a StatefulSet of the drivers' name; all else
-that belongs to the drivers by its label. Does not: interpret.
+that belongs to the drivers by its label; what Kubernetes warned of, and which services are missing, is read while not
+all pods are ready. Does not: interpret.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from deathless_operator.cluster.kinds import (
     STATEFUL_SET,
     Kind,
 )
-from deathless_operator.cluster.observe import Observer
+from deathless_operator.cluster.observe import Observer, is_about
 from deathless_operator.model import names
-from deathless_operator.model.spark_pipeline import read_pipeline
+from deathless_operator.model.spark_pipeline import PipelineResource, read_pipeline
 from deathless_operator.plan.pipelines.snapshot import PipelineSnapshot
 from deathless_operator.plan.service import reading
-from deathless_operator.plan.snapshot import ChildView
+from deathless_operator.plan.snapshot import ChildView, Warned
 
 OF_DRIVERS: Final = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, BUDGET, NETWORK_POLICY, STATEFUL_SET)
 """What is made under the drivers' name."""
@@ -57,13 +58,29 @@ class PipelineObserver:
             self._api.list(POD, namespace, labels=chosen),
             asyncio.gather(*(self._child(kind, namespace, each) for kind, each in [(SERVICE, name), *asked])),
         )
+        read = tuple(sorted(map(reading.read_pod, pods), key=lambda pod: pod.name))
+        resource = read_pipeline(raw)
+        warnings: tuple[Warned, ...] = ()
+        missing: tuple[str, ...] = ()
+        if not read or not all(each.ready for each in read):
+            warnings = await self._observer.warnings(namespace, lambda each: is_about(each, names.drivers(name)))
+            missing = await self._missing(resource)
         return PipelineSnapshot(
             now=self._observer.now(),
-            resource=read_pipeline(raw),
+            resource=resource,
             service=children[0],
             children=tuple(each for each in children[1:] if each is not None),
-            pods=tuple(sorted(map(reading.read_pod, pods), key=lambda pod: pod.name)),
+            pods=read,
+            warnings=warnings,
+            missing=missing,
         )
+
+    async def _missing(self, resource: PipelineResource) -> tuple[str, ...]:
+        """Give the services that are looked for in the namespace, and are not there."""
+        services = resource.pipeline.spec.services if resource.pipeline is not None else ()
+        here = [each.name for each in services if not (each.urls or each.addresses)]
+        found = await asyncio.gather(*(self._api.find(SERVICE, resource.namespace, each) for each in here))
+        return tuple(name for name, raw in zip(here, found, strict=True) if raw is None)
 
     async def _child(self, kind: Kind, namespace: str, name: str) -> ChildView | None:
         found: Object | None = await self._api.find(kind, namespace, name)

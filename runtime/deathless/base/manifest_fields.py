@@ -9,7 +9,7 @@ say which fields there are. Imports nothing of ours.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -66,17 +66,24 @@ LongText = Annotated[str, Meta(max_length=32768)]
 Host = Annotated[
     str, Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+)$", max_length=253, description="a host without its port")
 ]
+_HOST: Final = r"(\[[0-9a-fA-F:.]+\]|[^\s/?#@,:\[\]]+)"  # no user and no password: those who see a manifest see both
+_DIALED: Final = r"(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"  # 1 to 65535
 Endpoint = Annotated[
     str,
     Meta(
-        pattern=r"^https?://[^\s/,]+$",
+        pattern=rf"^https?://{_HOST}(:{_DIALED})?$",
         max_length=512,
-        description="a base URL: http://host:port or https://host:port",
+        description="a base URL without user and password: http://host:port or https://host:port, with a port from 1 "
+        "to 65535",
     ),
 ]
 Address = Annotated[
     str,
-    Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}$", max_length=300, description="an address: host:port"),
+    Meta(
+        pattern=rf"^{_HOST}:{_DIALED}$",
+        max_length=300,
+        description="an address: host:port, with a port from 1 to 65535",
+    ),
 ]
 Quantity = Annotated[
     str,

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from deathless.base.driver_kinds.quoting import unquoted
 from deathless.base.driver_kinds.sql_states import says_no_to_row, says_no_to_statement
 from deathless.base.errors import InvalidConfig
 from deathless.codec.wire import ok_reply
@@ -97,7 +98,8 @@ def sink(settings: Settings) -> PostgresqlSink:
     try:
         where = conninfo_to_dict(options.dsn or settings.secret(options.dsn_file))
     except psycopg.Error as error:
-        raise _invalid(settings, f"options.{'dsn' if options.dsn else 'dsnFile'}: {_text(error)}") from None
+        option = "dsn" if options.dsn else "dsnFile"
+        raise _invalid(settings, f"options.{option} is no connection string: {unquoted(_text(error))}") from None
     if options.dsn and any(where.get(name) for name in _SECRET):
         raise _invalid(settings, "options.dsn holds a password: write it into a file and name that as dsnFile")
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each refusal that comes in a pipeline

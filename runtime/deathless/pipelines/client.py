@@ -5,6 +5,7 @@ Guarantees: what the service refused raises the class it was refused with. Does 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -48,7 +49,7 @@ class PipelineClient:
     Args:
         name: of the pipeline.
         addresses: of its service, as for `SyncClient`.
-        token: where the service wants one.
+        token: where the service wants one; a callable is asked at each connection.
         tls: certificates, where it wants TLS.
         shards: how many it has; 0: as its directory says.
         sleep: pauses for so many seconds.
@@ -59,7 +60,7 @@ class PipelineClient:
         name: str,
         addresses: Sequence[str],
         *,
-        token: str | None = None,
+        token: str | Callable[[], str] | None = None,
         tls: TlsConfig | None = None,
         shards: int = 0,
         sleep: Callable[[float], object] = time.sleep,
@@ -80,8 +81,8 @@ class PipelineClient:
         """Give one for an agent or its driver. Raises: InvalidConfig, InvalidArgument, PermissionRefused."""
         if config.directory:
             return cls.of(find_target("", config.directory, every=True))
-        token = _token_in(config.service_token_file)
-        return cls(config.pipeline, config.addresses, token=token or None, tls=config.tls, shards=1)
+        token = TokenFile(config.service_token_file) if config.service_token_file else None
+        return cls(config.pipeline, config.addresses, token=token, tls=config.tls, shards=1)
 
     def __enter__(self) -> Self:
         self._client.__enter__()
@@ -169,7 +170,7 @@ class PipelineClient:
         return found
 
     def refused(self, query: str, above: int = 0, most: int = 100) -> list[RefusedView]:
-        """Give rows that were refused. Raises: as above."""
+        """Give rows that were refused, those above an id, `most` or fewer; none: that is all. Raises: as above."""
         found: list[RefusedView] = self._client.query(
             "show_refused", query, result=list[RefusedView], above=above, most=most
         )
@@ -210,10 +211,28 @@ class PipelineClient:
         return found
 
 
+class TokenFile:
+    """The token in a file, which may be replaced; while the file can't be read it is the one of before.
+
+    Args:
+        path: of the file.
+
+    Raises: InvalidConfig where it can't be read for the first time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._last = _token_in(path)
+
+    def __call__(self) -> str:
+        """Give it as the file has it now."""
+        with contextlib.suppress(InvalidConfig):
+            self._last = _token_in(self._path)
+        return self._last
+
+
 def _token_in(path: str) -> str:
-    """Read a token; empty: no file is named. Raises: InvalidConfig."""
-    if not path:
-        return ""
+    """Read a token. Raises: InvalidConfig."""
     try:
         return read_small(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:

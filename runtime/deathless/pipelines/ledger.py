@@ -127,7 +127,7 @@ class Query(Struct):
     applied: int = 0  # rows, ever
     refused: Map[int, Refused] = field(default_factory=Map)  # by an ordinal, from 1
     refusals: int = 0  # ever
-    refused_bytes: int = 0  # of what is in `refused`, as `_size` counts it
+    refused_bytes: int = 0  # of what is in `refused`, as `size_of` counts it
     stopped: str = ""  # why no batch is taken; empty: it runs
     again: list[int] = field(default_factory=list)  # of `refused`: those to be sent once more, in this order
 
@@ -237,11 +237,21 @@ def refuse_row(query: Query, row: Refused, policy: str) -> None:
     if policy == "skip":
         return
     query.refused[query.refusals] = row
-    query.refused_bytes += _size(row)
+    query.refused_bytes += size_of(row)
     if len(query.refused) >= REFUSED_MAX or query.refused_bytes >= REFUSED_BYTES_MAX:
         query.stopped = f"{len(query.refused)} refused rows are listed, {query.refused_bytes} bytes; retry or drop them"
     if policy == "stop":
         query.stopped = f"{row.service} refused a row of key {row.key!r}: {row.text}"[:WHY_MAX]
+
+
+def refused_again(query: Query, number: int, code: str, text: str) -> None:
+    """A row that is listed was sent once more and refused again: it stays, with the reason of now."""
+    row = query.refused.get(number)
+    if row is None:
+        return
+    later = msgspec.structs.replace(row, code=code, text=text)
+    query.refused[number] = later
+    query.refused_bytes = max(query.refused_bytes + size_of(later) - size_of(row), 0)
 
 
 def let_go(query: Query, number: int) -> bool:
@@ -249,7 +259,7 @@ def let_go(query: Query, number: int) -> bool:
     row = query.refused.pop(number, None)
     if row is None:
         return False
-    query.refused_bytes = max(query.refused_bytes - _size(row), 0)  # what an earlier release listed was not counted
+    query.refused_bytes = max(query.refused_bytes - size_of(row), 0)  # what an earlier release listed was not counted
     return True
 
 
@@ -264,8 +274,8 @@ def order_again(query: Query, ids: Sequence[int]) -> None:
     query.again += new
 
 
-def _size(row: Refused) -> int:
-    """Give about how many bytes a refused row takes."""
+def size_of(row: Refused) -> int:
+    """Give about how many bytes a refused row takes, in the state and in an answer."""
     return len(row.key) + len(row.text) + len(_encode(row.arguments))
 
 

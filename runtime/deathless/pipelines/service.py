@@ -36,6 +36,7 @@ from deathless.sdk import (
 DRIVERS: Final = "."  # no query has that name
 WINDOW: Final = 250  # calls under way at once
 AGAIN_LOOK: Final = timedelta(milliseconds=100)  # between looks whether refused rows were sent again
+REFUSED_SHOWN_BYTES: Final = 1 << 20  # of refused rows in one answer, which has one row at least
 BUSY_PAUSE: Final = timedelta(seconds=1)  # before a row that the other service had no room for is sent again
 
 
@@ -226,6 +227,8 @@ async def _send_again(held: Held, ctx: Context) -> None:
             if failure is None:
                 held.applied += 1
                 ledger.let_go(held, held.again[0])
+            else:
+                ledger.refused_again(held, held.again[0], failure.code, failure.text)
         held.again.pop(0)
 
 
@@ -314,6 +317,7 @@ async def retry_refused(held: Held, ctx: Context, ids: list[int]) -> list[int]:
             held.applied += 1
             ledger.let_go(held, each)
         else:
+            ledger.refused_again(held, each, failure.code, failure.text)
             again.append(each)
     return again
 
@@ -338,13 +342,19 @@ def show(held: Held, ctx: QueryContext) -> QueryView:
 
 @pipeline.query
 def show_refused(held: Held, ctx: QueryContext, above: int, most: int) -> list[RefusedView]:
-    """Give rows that were refused, ascending, those above an id."""
+    """Give rows that were refused, ascending, those above an id: so many, or fewer where they are long.
+
+    There are no more if, and only if, it gives none.
+    """
     _only(ctx)
     found: list[RefusedView] = []
+    room = REFUSED_SHOWN_BYTES
     for each in held.refused.keys_above(above):
-        if len(found) >= most:
+        row = held.refused[each]
+        room -= ledger.size_of(row)
+        if len(found) >= most or (found and room < 0):
             break
-        found.append(RefusedView(each, held.refused[each]))
+        found.append(RefusedView(each, row))
     return found
 
 

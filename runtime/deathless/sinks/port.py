@@ -155,14 +155,14 @@ class KeepsRefused(Protocol):
         ...
 
     async def refused(self, key: Key) -> Sequence[RefusedRow]:
-        """Give the rows that are kept, by incarnation and position, a thousand at most. Raises: SinkUnavailable."""
+        """Give all rows that are kept, by incarnation and position. Raises: SinkUnavailable."""
         ...
 
     async def retry(self, key: Key, position: int, why: str) -> None:
         """Store a row that is kept, keep it no more, and keep that this was decided: all or none.
 
         Of several incarnations it is that of the oldest. Raises: SinkRowNotKept; SinkRowRefused when it is refused
-        again; SinkTableUnfit, SinkUnavailable.
+        again, which is kept as the reason from now on; SinkTableUnfit, SinkUnavailable.
         """
         ...
 

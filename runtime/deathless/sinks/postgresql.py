@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from deathless.base.config import SinkConfig
+from deathless.base.driver_kinds.quoting import unquoted
 from deathless.base.driver_kinds.sql_states import says_no_to_row, says_no_to_statement
 from deathless.base.errors import (
     Deposed,
@@ -51,7 +52,7 @@ from deathless.base.topics.row_schema import parse_row_schema
 from deathless.sinks.columns import Chosen, Written, choose, columns_hash, ddl, match, quoted
 from deathless.sinks.json_text import json_texts
 from deathless.sinks.port import Block, BlockRefused, Claim, Decision, Key, Opened, RefusedRow, Tip
-from deathless.sinks.refused_rows import REFUSED_MAX, RefusedStatements, pack, shown, unpack
+from deathless.sinks.refused_rows import BEFORE_ALL, REFUSED_MAX, RefusedStatements, pack, shown, unpack
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -99,7 +100,7 @@ def store(config: SinkConfig) -> PostgresqlStore:
         raise InvalidConfig(f"{name}: options.dsnFile: {error}") from None
     except psycopg.Error as error:
         option = "dsn" if config.dsn else "dsnFile"
-        raise InvalidConfig(f"{name}: options.{option} is no connection string: {_text(error)}") from None
+        raise InvalidConfig(f"{name}: options.{option} is no connection string: {unquoted(_text(error))}") from None
     if config.dsn and any(where.get(secret) for secret in _SECRET):
         raise InvalidConfig(
             f"{name}: options.dsn holds a password", remedy="write it into a file and name that as dsnFile"
@@ -182,26 +183,34 @@ class PostgresqlStore:
     async def refused(self, key: Key) -> Sequence[RefusedRow]:
         """See KeepsRefused."""
         async with self._asking(key) as connection:
+            found: list[RefusedRow] = []
             if not await self._keeps(connection):
-                return []
-            rows = await (await connection.execute(self._refusing.all, _row(key))).fetchall()
-        return [
-            RefusedRow(row["position"], row["incarnation"], str(row["at"]), row["why"], shown(row["row"]))
-            for row in rows
-        ]
+                return found
+            after = BEFORE_ALL
+            while rows := await (await connection.execute(self._refusing.next, {**_row(key), **after})).fetchall():
+                found += [
+                    RefusedRow(row["position"], row["incarnation"], str(row["at"]), row["why"], shown(row["row"]))
+                    for row in rows
+                ]
+                after = {"after_incarnation": found[-1].incarnation, "after": found[-1].position}
+        return found
 
     async def retry(self, key: Key, position: int, why: str) -> None:
         """See KeepsRefused."""
-        async with self._asking(key) as connection, connection.transaction():
-            row = await self._kept(connection, key, position)
-            await connection.execute(self._sql.durable)
-            await connection.execute(self._sql.immediate)
-            self._columns = await self._match(connection, row["columns"])
+        row: Row = {}
+        async with self._asking(key) as connection:
             try:
-                await self._copy(connection, Block(position, position + 1, [unpack(row["row"])]))
+                async with connection.transaction():
+                    row = await self._kept(connection, key, position)
+                    await connection.execute(self._sql.durable)
+                    await connection.execute(self._sql.immediate)
+                    self._columns = await self._match(connection, row["columns"])
+                    await self._copy(connection, Block(position, position + 1, [unpack(row["row"])]))
+                    await self._see_to(connection, key, row, Decision("", "retry", position, position, why))
             except BlockRefused as error:
+                which = {"position": position, "incarnation": row["incarnation"]}
+                await connection.execute(self._refusing.again, {**_row(key), **which, "why": str(error)[:TEXT_MAX]})
                 raise SinkRowRefused(f"sink {key.sink}: position {position} is refused again: {error}") from error
-            await self._see_to(connection, key, row, Decision("", "retry", position, position, why))
 
     async def discard(self, key: Key, position: int, why: str) -> None:
         """See KeepsRefused."""

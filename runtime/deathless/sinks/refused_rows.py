@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REFUSED_MAX: Final = 10_000  # rows of one sink and shard; with more the sink stops
+READ_ROWS: Final = 250  # that are read of them at once
+BEFORE_ALL: Final = {"after_incarnation": -(1 << 63), "after": 0}
+"""Behind what the first of them are read; see `next`."""
 
 
 def pack(batch: pa.RecordBatch) -> bytes:
@@ -59,7 +62,15 @@ class RefusedStatements:
             " VALUES (%(sink)s, %(service_id)s, %(shard)s,"
             " %(incarnation)s, %(position)s, %(why)s, %(columns)s, %(row)s)"
         )
-        self.all = sql("SELECT {of} FROM {refused} WHERE {row} ORDER BY incarnation, position LIMIT 1000")
+        self.next = sql(
+            "SELECT {of} FROM {refused} WHERE {row}"
+            " AND (incarnation, position) > (%(after_incarnation)s, %(after)s)"
+            " ORDER BY incarnation, position LIMIT {limit}"
+        )
+        self.again = sql(
+            "UPDATE {refused} SET why = %(why)s, at = now()"
+            " WHERE {row} AND position = %(position)s AND incarnation = %(incarnation)s"
+        )
         self.lock = sql(
             "SELECT {of} FROM {refused} WHERE {row} AND position = %(position)s ORDER BY incarnation LIMIT 1 FOR UPDATE"
         )
@@ -71,6 +82,7 @@ class RefusedStatements:
 def _filled(schema: str, text: str) -> bytes:
     return text.format(
         refused=f'"{schema}".deathless_sink_refused',
+        limit=READ_ROWS,
         of="position, incarnation, at, why, columns, row",
         row="sink = %(sink)s AND service_id = %(service_id)s AND shard = %(shard)s",
     ).encode()

@@ -189,12 +189,30 @@ class FilesReader:
                 raise self._gap(f"nothing is known of the file of row {lowest.last_id}")
             return
         place = read_note(note)
-        if min(self._wanted) < place.before:
-            raise self._gap("shards of the service know its files in another order")
         self._pass(names[: place.before], place)
-        self._begin(names[place.before], place.first_id)
+        before, first_id = self._file_of_next(names, place)
+        if min(self._wanted) < before:
+            raise self._gap("shards of the service know its files in another order")
+        self._begin(names[before], first_id)
         assert self._current is not None
-        self._skip(self._current, self._next_id - place.first_id)
+        self._skip(self._current, self._next_id - first_id)
+
+    def _file_of_next(self, names: Sequence[str], place: Note) -> tuple[int, int]:
+        """Find the file of the row that is to be read next; gives how many are before it, and its first id.
+
+        A note may be that of a row which was refused, in a later file: lines between are blank, or rows of other
+        shards, which may lack them.
+        """
+        before, first_id = place.before, place.first_id
+        while first_id > self._next_id:
+            if not before:
+                raise self._gap(f"row {self._next_id} is in none of the files before {self._next_name(place)}")
+            before -= 1
+            with (self._folder / names[before]).open("rb") as handle:
+                first_id -= _count(handle)
+        if before < place.before:
+            self._know(names[:before])
+        return before, first_id
 
     def _want(self, note: Note, names: Sequence[str]) -> None:
         if note.before >= len(names):
@@ -203,16 +221,21 @@ class FilesReader:
             raise self._gap("shards of the service know the same file differently")
 
     def _pass(self, names: Sequence[str], place: Note) -> None:
-        """Take in files that were read, by their names and sizes."""
-        for name in names:
-            seen = self._stat(name)
-            self._known.append(Entry(name, seen, b""))
-            self._chain = chained(self._chain, name, seen.size)
+        """Take in files that were read, and see that they are those of then."""
+        self._know(names)
         if self._chain != place.chain:
             raise self._gap(
                 f"the {place.before} files before {self._next_name(place)} are not those that were read: one is gone, "
                 "was changed or renamed, or came in between"
             )
+
+    def _know(self, names: Sequence[str]) -> None:
+        """Take in files that were read, by their names and sizes, in place of those that were taken in."""
+        self._known, self._chain = [], NO_FILES
+        for name in names:
+            seen = self._stat(name)
+            self._known.append(Entry(name, seen, b""))
+            self._chain = chained(self._chain, name, seen.size)
 
     def _next_name(self, place: Note) -> str:
         names = self._names()
@@ -337,7 +360,7 @@ class FilesReader:
             seen = _seen(os.fstat(handle.fileno()))
             digest = _digest(name, handle)
             handle.seek(0)
-            lines = sum(1 for _ in iter(lambda: _line(handle), b""))
+            lines = _count(handle)
         if row > lines:
             raise InvalidArgument(f"file {name} has {lines} lines")
         marked = max(last_id + 1, row - 1)
@@ -389,6 +412,11 @@ def _line(handle: BinaryIO) -> bytes:
         while (rest := handle.readline(CHUNK_BYTES)) and not rest.endswith(b"\n"):
             pass
     return line
+
+
+def _count(handle: BinaryIO) -> int:
+    """Give how many lines follow; `handle` stands at the end then."""
+    return sum(1 for _ in iter(lambda: _line(handle), b""))
 
 
 def _difference(wanted: Note, found: Note) -> str:

@@ -67,7 +67,7 @@ class Point(msgspec.Struct, frozen=True, order=True):
     """A place in a partition, as the log of one shard knows it."""
 
     last_id: int  # up to here, with it, everything was taken in; -1: nothing was
-    note: bytes  # that was logged last; empty: none ever was. It may be that of the next record, which was refused
+    note: bytes  # that was logged last; empty: none ever was. It may be that of a later record, which was refused
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ say when objects are applied (`plan`). Imports base, model and plan.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -35,7 +34,7 @@ from deathless.base.tls import TlsConfig
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
-from deathless_operator.plan.service.objects import DNS_PORT, peer_of
+from deathless_operator.plan.service.objects import DNS_PORT, peer_of, port_of
 from deathless_operator.plan.service.placement import FS_GROUP, container_security, digest
 
 GRACE_S: Final = 30  # an agent ends its driver and says so to the service, which takes 5 seconds at most
@@ -161,8 +160,7 @@ class PipelineObjects:
 
     def network_policy(self) -> JsonObject:
         """Give the NetworkPolicy of the pods: nobody calls them, and they call services, DNS and the API server."""
-        urls = [urlsplit(url) for service in self._spec.services for url in service.urls]
-        named = {url.port or (443 if url.scheme == "https" else 80) for url in urls}
+        named = {port_of(url) for service in self._spec.services for url in service.urls}
         called = sorted({names.CLIENT_PORT, names.HTTP_PORT, *self._settings.api_server_ports, *named})
         dns: list[Json] = [{"protocol": kind, "port": DNS_PORT} for kind in ("UDP", "TCP")]
         reached: list[Json] = [{"protocol": "TCP", "port": port} for port in called]

@@ -24,17 +24,24 @@ from deathless_operator.model.spark_pipeline import PipelineStatus
 from deathless_operator.model.status import Condition, ServiceStatus, condition
 from deathless_operator.model.values import JsonObject, text
 from deathless_operator.plan.actions import Apply, Event
+from deathless_operator.plan.mounting import why_not_begun
 from deathless_operator.plan.pipelines.objects import PipelineObjects
 from deathless_operator.plan.pipelines.reading import read_agent_status
 from deathless_operator.plan.pipelines.snapshot import PipelinePlan, PipelineSnapshot
 from deathless_operator.plan.service.covering import to_apply
 from deathless_operator.plan.service.reading import show_time
-from deathless_operator.plan.snapshot import ChildView, Failure, PodView
+from deathless_operator.plan.snapshot import ChildView, ContainerView, Failure, PodView
 
 READY_LOOK_S: Final = 60.0  # whatever changes is watched
 LOOK_S: Final = 10.0
 WAIT_S: Final = 30.0
 MESSAGE_MAX: Final = 4000
+SAID_MAX: Final = 600  # characters of what others say
+SECRET_FIELDS: Final = {
+    "deathless-token": "spec.tokenSecretRef",
+    "deathless-secret": "spec.drivers.secretRef",
+}
+"""Which field names the Secret of a volume of the drivers' pods."""
 State = Literal["True", "False", "Unknown"]
 
 
@@ -163,13 +170,33 @@ def _service(snapshot: PipelineSnapshot) -> Found:
 def _why_nobody(snapshot: PipelineSnapshot) -> str:
     """Say what keeps drivers from driving."""
     if not snapshot.pods:
-        return "there is no pod of a driver"
+        refused = [each for each in snapshot.warnings if each.reason == "FailedCreate"]
+        if not refused:
+            return "there is no pod of a driver"
+        newest = max(refused, key=lambda each: each.at)
+        return f"pods of drivers can't be created: {newest.message[:SAID_MAX]}"
     for pod in snapshot.pods:
+        if why := why_not_begun(pod, snapshot.warnings, SECRET_FIELDS):
+            return f"pod {why}"
         waits = next((each for each in pod.containers if each.waiting_reason), None)
-        if pod.unschedulable or waits is not None:
-            why = pod.unschedulable or f"{waits.waiting_reason} {waits.waiting_message}" if waits is not None else ""
-            return f"pod {pod.name}: {(why or pod.unschedulable).strip()}"
+        if pod.unschedulable:
+            return f"pod {pod.name}: {pod.unschedulable}"
+        if waits is not None:
+            return f"pod {pod.name}: {waits.waiting_reason} {waits.waiting_message}".rstrip() + _how_it_ended(waits)
+    if snapshot.missing:
+        which = ", ".join(snapshot.missing)
+        return (
+            f"no driver is ready yet: spec.services names {which}, and namespace {snapshot.resource.namespace} has no "
+            "DeathlessService of that name: create it, or say with urls and addresses where it is"
+        )
     return "no driver is ready yet: Spark starts, or its queries can't be built (see the pods' logs)"
+
+
+def _how_it_ended(container: ContainerView) -> str:
+    """Say how a container ended last, in its own words; empty: it never did, or said nothing."""
+    if container.reason == "OOMKilled":
+        return "; it ended for want of memory: raise spec.drivers.resources, or lower spec.drivers.memory"
+    return f"; it ended with: {container.message[:SAID_MAX]}" if container.message else ""
 
 
 def _status(snapshot: PipelineSnapshot, found: tuple[Found, ...]) -> PipelineStatus:

@@ -7,6 +7,8 @@ Guarantees: frozen; times are wall seconds. Does not: read the API server. Impor
     |- service       the DeathlessService of its name, whoever's it is
     |- children      objects of the drivers, by their label, and any StatefulSet of the drivers' name
     |- pods          of the drivers
+    |- warnings      of Kubernetes about both
+    |- missing       services that the spec looks for beside it
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 
 from deathless_operator.model.spark_pipeline import PipelineResource, PipelineStatus
 from deathless_operator.plan.actions import Action, Event
-from deathless_operator.plan.snapshot import ChildView, PodView
+from deathless_operator.plan.snapshot import ChildView, PodView, Warned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,8 @@ class PipelineSnapshot:
     service: ChildView | None = None
     children: tuple[ChildView, ...] = ()
     pods: tuple[PodView, ...] = ()
+    warnings: tuple[Warned, ...] = ()  # of Kubernetes, about pods and the StatefulSet, while not all pods are ready
+    missing: tuple[str, ...] = ()  # services of the spec that are not in its namespace, likewise
 
     def child(self, kind: str, name: str) -> ChildView | None:
         """Give an object of this kind and name; None: there is none."""

@@ -470,7 +470,7 @@ class Objects:
         policy = self._spec.network_policy
         outwards: list[Json] = [{}]
         if policy.egress == "Restricted":
-            store = sorted({_port_of(endpoint) for endpoint in lock.endpoints})
+            store = sorted({port_of(endpoint) for endpoint in lock.endpoints})
             dns: list[Json] = [{"protocol": kind, "port": DNS_PORT} for kind in ("UDP", "TCP")]
             outwards = [
                 {"to": [own]},
@@ -479,7 +479,7 @@ class Objects:
                 {"ports": _ports(*self._settings.api_server_ports)},
             ]
             # A peer is looked up at its addresses and then called at its replicas' own.
-            called = {_port_of(address) for peer in self._spec.peers for address in peer.addresses}
+            called = {port_of(address) for peer in self._spec.peers for address in peer.addresses}
             if called:
                 outwards.append({"ports": _ports(*sorted(called | {names.CLIENT_PORT}))})
             if policy.allow_to:
@@ -565,7 +565,8 @@ def peer_of(peer: Peer) -> JsonObject:
     return decoded
 
 
-def _port_of(endpoint: str) -> int:
+def port_of(endpoint: str) -> int:
+    """Give the port of a URL or an address that its field's pattern takes; of a URL without one, that of its scheme."""
     tail = endpoint.rpartition(":")[2]
     if tail.isdecimal():
         return int(tail)

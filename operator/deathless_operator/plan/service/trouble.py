@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from deathless.base.manifest import volume_problem
 from deathless_operator.model import names
 from deathless_operator.model.quantity import billionths
+from deathless_operator.plan.mounting import LOG_VOLUME, REASONS, secret_fields, why_not_begun
 from deathless_operator.plan.service.conditions import Findings
 from deathless_operator.plan.service.pods import (
     PULL_REASONS,
@@ -283,8 +284,11 @@ def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
     tell_tokens(snapshot, findings)
     for warned in sorted(snapshot.warnings, key=lambda found: -found.at):
         _tell_warning(warned, findings, snapshot)
+    fields = secret_fields(snapshot.resource.spec) if snapshot.resource.spec is not None else {}
     for _, _, pod in every_replica(snapshot):
         found = container(pod)
+        if why := "" if pod.ready else why_not_begun(pod, snapshot.warnings, fields):
+            findings.tell("Degraded", "True", "VolumeMissing", why)
         if found is not None and found.waiting_reason in PULL_REASONS:
             findings.tell(
                 "Degraded",
@@ -327,9 +331,9 @@ def _tell_warning(warned: Warned, findings: Findings, snapshot: Snapshot) -> Non
             ),
         )
     pods = {pod.name: pod for _, _, pod in every_replica(snapshot)}
-    if warned.reason in ("FailedMount", "FailedAttachVolume") and warned.name in pods:
+    if warned.reason in REASONS and warned.name in pods:
         pod = pods[warned.name]
-        if not pod.ready and "deathless-log" in warned.message:
+        if not pod.ready and LOG_VOLUME in warned.message:
             findings.tell(
                 "StorageReady", "False", "MountFailed", f"{pod.name} can't mount the log: {warned.message[:800]}"
             )

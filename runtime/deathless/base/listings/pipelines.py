@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.errors import InvalidArgument
 from deathless.base.listings.texts import show_bytes, show_time
 
 DRIVERS: Final = "."  # the key of who drives; no query has that name
@@ -79,6 +80,12 @@ class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     row: Row
+
+
+def unknown(pipeline: str, query: str, queries: Iterable[str]) -> InvalidArgument:
+    """Give the error of a query that no driver ever had; `queries`: those of the newest driver."""
+    known = ", ".join(queries) or "it has none yet"
+    return InvalidArgument(f"pipeline {pipeline}: there is no query {query!r}", remedy=f"its queries: {known}")
 
 
 def driver_lines(drivers: Drivers) -> list[str]:

@@ -8,7 +8,7 @@ Guarantees: the same columns and words for `deathless` and `kubectl deathless`. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -72,6 +72,15 @@ class Streams(msgspec.Struct):
         """
         return [each for each in (*self.standing, *self.refused) if stream in (None, each.stream)]
 
+    def untried(self, tried: Container[int], stream: int | None) -> list[Refused]:
+        """Give at what streams stand that were not told to go on yet.
+
+        Args:
+            tried: sessions of those that were.
+            stream: of this one alone; None: of all.
+        """
+        return [each for each in self.standing if each.session not in tried and stream in (None, each.stream)]
+
 
 class Ran(msgspec.Struct):
     """What an order to run a refused row again came to; fields as the primary answers."""
@@ -85,7 +94,22 @@ class Replayed(msgspec.Struct, rename="camel"):
     """What became of refused rows that were run again."""
 
     ran: int = 0
-    refused_again: list[int] = []  # lsns
+    refused_again: list[int] = []  # lsns, each of its shard
+    why: list[str] = []  # the reasons of now, in the same order
+
+    def again(self, lsn: int, code: str, why: str) -> None:
+        """Note that a row was refused again."""
+        self.refused_again.append(lsn)
+        self.why.append(f"{code} {why}")
+
+    def told(self, name: str) -> dict[str, object]:
+        """Give it for programs."""
+        return {"source": name, "ran": self.ran, "refusedAgain": self.refused_again, "why": self.why}
+
+    def lines(self) -> list[str]:
+        """Say which rows were refused again, and why."""
+        both = zip(self.refused_again, self.why, strict=True)
+        return [f"lsn {lsn} is refused again: {why}" for lsn, why in both]
 
 
 def stream_rows(entries: Iterable[Mapping[str, object]]) -> list[Sequence[object]]:

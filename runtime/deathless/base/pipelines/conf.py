@@ -7,6 +7,7 @@ Guarantees: a function of names and values. Does not: know what other names mean
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -36,6 +37,19 @@ REFUSED: Final = {
 }
 """What no pipeline can work with, and why."""
 
+NO_SECRETS: Final = "would be a secret that whoever sees the manifest, or the processes of a driver, sees as well"
+BY_FILE: Final = "leave it out; read it from a file where the queries are built, and set it there: spark.conf.set"
+
+
+_SECRET: Final = re.compile(
+    r"(password|passphrase|secret|token|(secret|access|account|private)[._-]?key)$|account\.key\.", re.IGNORECASE
+)
+
+
+def holds_secret(name: str) -> bool:
+    """Say whether what is set under this name is a secret, which whoever sees a manifest or a process would see."""
+    return _SECRET.search(name) is not None
+
 
 class Refused(NamedTuple):
     """A name that may not be set so."""
@@ -55,5 +69,7 @@ def refused(conf: Mapping[str, str]) -> Iterator[Refused]:
             yield Refused(name, value, f"is said by {FIELDS[name]}", f"set {FIELDS[name]} instead")
         elif name in REFUSED:
             yield Refused(name, value, f"can't be set: {REFUSED[name]}", "leave it out")
+        elif holds_secret(name):
+            yield Refused(name, "***", NO_SECRETS, BY_FILE)
         elif not name.startswith("spark."):
             yield Refused(name, value, "is no name of Spark's: they begin with spark.", "write spark.<name>")

@@ -12,6 +12,7 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.base.listings import pipelines as listing
+from deathless.base.pipelines.conf import BY_FILE, NO_SECRETS, holds_secret
 from deathless.cli.options import ListedGroup, json_option, service_options, target
 from deathless.cli.output import print_json, print_json_line, print_table
 
@@ -89,7 +90,9 @@ def drive(
     from deathless.spark.options import offer_services
     from deathless.spark.session import check, configuration, read_conf
 
-    configuration(read_conf(conf))
+    for name in configuration(read_conf(conf)):
+        if holds_secret(name):
+            raise InvalidArgument(f"--conf {name} {NO_SECRETS}", remedy=BY_FILE)
     check()
     named = _services(services)
     offer_services(named, "" if named else str(Path(found.config.service_directory).parent))
@@ -118,6 +121,8 @@ def drive(
 def show(query: str | None, manifest: str, directory: str, as_json: bool) -> int:
     """Show who drives and how the queries stand, or one QUERY in detail."""
     with _client(target(manifest, directory, every=True)) as client:
+        if query:
+            _check(client, query)
         drivers = client.drivers()
         views = {name: client.show(name) for name in ([query] if query else drivers.queries)}
     if as_json:
@@ -140,6 +145,7 @@ def show(query: str | None, manifest: str, directory: str, as_json: bool) -> int
 def refused(query: str, manifest: str, directory: str, as_json: bool) -> int:
     """List rows that their handlers refused."""
     with _client(target(manifest, directory, every=True)) as client:
+        _check(client, query)
         rows = _refused(client, query)
     if as_json:
         print_json({"refused": rows})
@@ -159,6 +165,7 @@ def refused(query: str, manifest: str, directory: str, as_json: bool) -> int:
 def retry(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_json: bool) -> int:
     """Send refused rows once more: those with these IDs, or all that are listed."""
     with _client(target(manifest, directory, every=True)) as client:
+        _check(client, query)
         chosen = list(ids) or [each.id for each in _refused(client, query)]
         again = [each for part in listing.parts_of(chosen) for each in client.retry(query, part)]
     if as_json:
@@ -178,6 +185,7 @@ def drop(query: str, ids: tuple[int, ...], manifest: str, directory: str, as_jso
     if not ids:
         raise click.UsageError("name the rows: their IDs are those that `deathless pipelines refused` shows")
     with _client(target(manifest, directory, every=True)) as client:
+        _check(client, query)
         dropped = client.drop(query, ids)
     if as_json:
         print_json({"dropped": dropped})
@@ -194,6 +202,7 @@ def resume(query: str | None, manifest: str, directory: str, as_json: bool) -> i
     """Let a stopped QUERY go on; without one, let somebody drive again."""
     with _client(target(manifest, directory, every=True)) as client:
         if query:
+            _check(client, query)
             client.resume(query)
         else:
             client.suspend(suspended=False)
@@ -215,6 +224,7 @@ def adopt(query: str, why: str, manifest: str, directory: str, as_json: bool) ->
     if not why.strip():
         raise click.UsageError("--why is empty: whoever looks at the table later wants to know")
     with _client(target(manifest, directory, every=True)) as client:
+        _check(client, query)
         client.adopt(query, why)
     _said(listing.adopted(query), as_json=as_json)
     return 0
@@ -259,12 +269,19 @@ def _client(found: Target) -> PipelineClient:
     return PipelineClient.of(found)
 
 
+def _check(client: PipelineClient, query: str) -> None:
+    """Raises: InvalidArgument for a query that no driver ever had."""
+    queries = client.drivers().queries
+    if query not in queries and (query == listing.DRIVERS or not client.show(query).number):
+        raise listing.unknown(client.name, query, queries)
+
+
 def _refused(client: PipelineClient, query: str) -> list[RefusedView]:
     """Give all rows that are listed."""
     rows: list[RefusedView] = []
-    while len(page := client.refused(query, rows[-1].id if rows else 0, listing.PAGE)) == listing.PAGE:
+    while page := client.refused(query, rows[-1].id if rows else 0, listing.PAGE):
         rows += page
-    return rows + page
+    return rows
 
 
 def _shown(view: object, kind: type[S]) -> S:

@@ -173,7 +173,8 @@ def retry(name: str, positions: tuple[int, ...], reason: str, manifest: str, dir
 
     stored, again = asyncio.run(work())
     if as_json:
-        print_json({"sink": name, "stored": stored, "refusedAgain": list(again), **shard_of_it(found)})
+        whys = {str(at): why for at, why in again.items()}
+        print_json({"sink": name, "stored": stored, "refusedAgain": list(again), "why": whys, **shard_of_it(found)})
         return 0
     for text in again.values():
         print(text)

@@ -70,17 +70,21 @@ def show(name: str, manifest: str, directory: str, as_json: bool) -> int:
     found = target(manifest, directory, every=True, silent=True)
     source = _source(found, name)
     told = [each for config in _configs(found) for each in _streams(config, source)]
+    statuses = [(config.shard, read_status(config.directory, name)) for config in _configs(found)]
+    listens = [
+        {"shard": shard, "address": status.listens, "connections": status.connections}
+        for shard, status in statuses
+        if status is not None and status.listens
+    ]
     if as_json:
         print_json({"source": name, "kind": source.kind, "input": source.input, "key": source.key,
-                    "onRefusal": source.on_refusal, "streams": told})  # fmt: skip
+                    "onRefusal": source.on_refusal, "listens": listens, "streams": told})  # fmt: skip
         return 0
     for label, value in (("source", name), ("kind", source.kind), ("input", source.input), ("key", source.key),
                          ("on refusal", source.on_refusal)):  # fmt: skip
         print(f"{label:<11} {value}")
-    for config in _configs(found):
-        status = read_status(config.directory, name)
-        if status is not None and status.listens:
-            print(f"{'listens at':<11} {status.listens}: {status.connections} connections")
+    for each in listens:
+        print(f"{'listens at':<11} {each['address']}: {each['connections']} connections")
     for each in told:
         print(f"\nstream {each['stream'] or '(none yet)'}: {each['state']}, as of {each['at']}")
         shards = each["shards"]
@@ -194,11 +198,11 @@ def replay(name: str, lsns: tuple[int, ...], stream: int | None, manifest: str, 
         ran = _order(part, listing.RUN, each.lsn)
         done.ran += ran.done
         if not ran.done:
-            done.refused_again.append(each.lsn)
+            done.again(each.lsn, ran.code, ran.why)
             if not as_json:
-                print(f"lsn {each.lsn} is refused again: {ran.code} {ran.why}")
+                print(done.lines()[-1])
     if as_json:
-        print_json({"source": name, "ran": done.ran, "refusedAgain": done.refused_again})
+        print_json(done.told(name))
     else:
         print(listing.replayed(name, done))
     return 0
@@ -338,15 +342,17 @@ def _go_on(found: Target, name: str, stream: int | None, command: str, as_json: 
 
     _source(found, name)
     done: list[listing.Refused] = []
-    for part, told in _asked(found, name):
-        for each in told.standing:
-            if stream not in (None, each.stream):
-                continue
-            arguments = {"command": command, "invocation": str(each.session)}
-            if command == listing.SKIP:
-                arguments["operation"] = str(each.seq)
-            asyncio.run(ask_primary(part, "order", arguments))
-            done.append(each)
+    for part, first in _asked(found, name):
+        told, tried = first, set[int]()
+        while chosen := told.untried(tried, stream):
+            for each in chosen:
+                arguments = {"command": command, "invocation": str(each.session)}
+                if command == listing.SKIP:
+                    arguments["operation"] = str(each.seq)
+                asyncio.run(ask_primary(part, "order", arguments))
+                tried.add(each.session)
+            done += chosen
+            ((_, told),) = _asked(part, name)  # there may be more of them than one answer has
     if not done:
         raise StreamNotStopped(f"source {name} stands at no row")
     if as_json:

@@ -20,23 +20,24 @@ from deathless.core.tables.stream_table import Stream, StreamTable
 
 STREAMS_SHOWN_MAX: Final = 1000  # in one answer
 REFUSED_SHOWN_MAX: Final = 200  # likewise, the oldest from an lsn on
+STANDING_SHOWN_MAX: Final = STREAMS_SHOWN_MAX  # likewise, those that have stood longest; of their rows nothing is kept
 CHARS_MAX: Final = 512  # of a reason, a key and a row
 
 
 def list_streams(table: StreamTable, source: str, first: int) -> dict[str, object]:
     """Give the streams of a source, and its refused inputs that are listed, from this LSN on, the oldest first.
 
-    Those at which streams stand come last, whatever their LSNs.
+    Those at which streams stand are told apart, whatever their LSNs, likewise the oldest first.
     """
     streams = [each for each in table.streams() if each.key.source == source]
     sessions = {each.session: each for each in streams}
     refused = [each for each in table.refused() if each.session in sessions]
-    standing = [each.stopped for each in streams if each.stopped is not None]
+    standing = sorted((each.stopped for each in streams if each.stopped is not None), key=lambda each: each.lsn)
     kept = sorted((each for each in refused if each not in standing and each.lsn >= first), key=lambda each: each.lsn)
     return {
         "streams": [_describe(each) for each in streams[:STREAMS_SHOWN_MAX]],
         "refused": [_refused(each, sessions[each.session], stands=False) for each in kept[:REFUSED_SHOWN_MAX]],
-        "standing": [_refused(each, sessions[each.session], stands=True) for each in standing[:REFUSED_SHOWN_MAX]],
+        "standing": [_refused(each, sessions[each.session], stands=True) for each in standing[:STANDING_SHOWN_MAX]],
         "count": len(refused),
         "more": len(kept) > REFUSED_SHOWN_MAX,
     }

@@ -39,6 +39,12 @@ _CODE: Final = re.compile(r"Code: (\d+)")
 _PARTITIONS: Final = "Too many partitions for single INSERT block"
 
 
+_NO_URL: Final = (
+    "it must begin with http:// or https://, and name a host, and behind it no port or one from 1 to 65535; in a "
+    "password / is written %2F, ? %3F, # %23 and @ %40"
+)
+
+
 class Where(msgspec.Struct, frozen=True):
     """Where a server is, and as whom we come."""
 
@@ -53,10 +59,13 @@ def where_of(text: str) -> Where:
 
     Raises: ValueError saying what is wrong, without the password.
     """
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it must begin with http:// or https://, and name a host")
-    _ = parts.port  # ValueError
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ValueError(_NO_URL) from None  # theirs quotes what may be a password
+    if not fits:
+        raise ValueError(_NO_URL)
     name, _, database = parts.query.partition("=")
     if parts.fragment or (parts.query and (name != "database" or not database or "&" in database)):
         raise ValueError("behind ? it may say database=NAME, and no more")

@@ -225,6 +225,18 @@ def test_options_that_can_not_work_are_refused_at_the_start(
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["postgresql://u:s3cr3t@[::1", "postgresql://u:s3cr3t%zz@h/d", "host=db password=my s3cr3t", "host=db s3cr3t=p"],
+)
+def test_nothing_that_stands_in_the_file_is_told(text: str, tmp_path: Path) -> None:
+    """libpq quotes what it can't read, and what is said of options stands in logs and in the status of a pod."""
+    (tmp_path / "dsn").write_text(text)
+    with pytest.raises(InvalidConfig, match=r"options\.dsnFile is no connection string") as told:
+        sink(Settings("ledger", {"dsnFile": "dsn", "statements": {"a": "SELECT 1"}}, str(tmp_path)))
+    assert "s3cr3t" not in str(told.value)
+
+
+@pytest.mark.parametrize(
     ("statement", "problem"),
     [
         ("INSERT INTO a VALUES (%(key)s)", ""),

@@ -117,11 +117,11 @@ def test_it_is_closed_with_its_block(made: tuple[PipelineClient, Any, list[float
 
 
 def test_an_agent_finds_its_service_by_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And shows the token that stands in the file at that time."""
-    told: list[tuple[object, object, object, object]] = []
+    """And shows the token that stands in the file at each connection, or stood there last."""
+    told: list[tuple[object, object, Any, object]] = []
 
     class Noted(FakeClient):
-        def __init__(self, service: str, addresses: object, *, token: object, shards: int, **_: object) -> None:
+        def __init__(self, service: str, addresses: object, *, token: Any, shards: int, **_: object) -> None:
             super().__init__()
             told.append((service, addresses, token, shards))
 
@@ -131,8 +131,12 @@ def test_an_agent_finds_its_service_by_its_addresses(tmp_path: Path, monkeypatch
         pipeline="delays", name="d", module="m:b", addresses=("a:7401",), service_token_file=str(tmp_path / "token")
     )
     PipelineClient.as_agent(config)
-    assert told == [("delays", ("a:7401",), "of the pipeline", 1)]
+    [(service, addresses, token, shards)] = told
+    assert (service, addresses, token(), shards) == ("delays", ("a:7401",), "of the pipeline", 1)
+    (tmp_path / "token").write_text("replaced\n")
+    assert token() == "replaced"
     (tmp_path / "token").unlink()
+    assert token() == "replaced"
     with pytest.raises(InvalidConfig, match="the token can't be read"):
         PipelineClient.as_agent(config)
     with pytest.raises(InvalidArgument, match="no service was started here"):

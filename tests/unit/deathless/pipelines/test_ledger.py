@@ -220,6 +220,17 @@ def test_rows_are_ordered_to_be_sent_again_once_and_in_their_order(monkeypatch: 
     assert query.again == [3, 1]
 
 
+def test_a_row_that_is_refused_again_is_listed_with_the_reason_of_now() -> None:
+    query = Query()
+    ledger.refuse_row(query, Refused("UA", {"n": 1}, "carriers", "late", "DL3014", "x" * 100), "deadLetter")
+    ledger.refused_again(query, 1, "DL3048", "not yet")
+    ledger.refused_again(query, 7, "DL3048", "it is not listed")
+    assert (query.refused[1].code, query.refused[1].text) == ("DL3048", "not yet")
+    assert query.refused_bytes == ledger.size_of(query.refused[1])
+    assert ledger.let_go(query, 1)
+    assert query.refused_bytes == 0
+
+
 def test_refused_rows_are_bounded_in_bytes_and_make_room_when_they_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "REFUSED_BYTES_MAX", 1000)
     query = Query()

@@ -150,6 +150,25 @@ def test_refused_rows_can_be_sent_again_or_let_go() -> None:
         assert [each.id for each in query.show_refused(0, 10)] == [2]
 
 
+def test_long_rows_that_were_refused_are_listed_part_by_part() -> None:
+    """All of them together are more than one answer may have; each answer has one at least, the last one has none."""
+    picky = Service("carriers", state=Carrier)
+
+    @picky.handler(name="late")
+    def refuse(carrier: Carrier, ctx: Context, text: str) -> None:
+        raise CallRefused("no")
+
+    with Environment(pipeline, picky) as env:
+        long: list[Row] = [("UA", {"text": "x" * 250_000}) for _ in range(20)]
+        send(env, "", "a", [*long, ("UA", {"text": "short"})], "deadLetter")
+        env.advance(seconds=1)
+        found: list[int] = []
+        while page := env.service(pipeline)["alarms"].show_refused(found[-1] if found else 0, 250):
+            assert len(page) < 6
+            found += [each.id for each in page]
+        assert found == list(range(1, 22))
+
+
 def test_rows_are_sent_again_between_rows_that_are_applied() -> None:
     """Not when no more come: rows of a busy query may come for ever."""
     with Environment(pipeline, slow) as env:

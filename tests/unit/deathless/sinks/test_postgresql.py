@@ -28,7 +28,7 @@ from deathless.base.errors import (
     SinkTipMismatch,
     SinkUnavailable,
 )
-from deathless.sinks import postgresql
+from deathless.sinks import postgresql, refused_rows
 from deathless.sinks.conformance import World, check
 from deathless.sinks.port import Block, BlockRefused, Claim, Key
 from deathless.sinks.postgresql import PostgresqlStore
@@ -443,6 +443,7 @@ def test_rows_of_another_incarnation_begin_anew_when_adopted(tables: Tables) -> 
 
 
 def test_options_that_are_wrong_are_refused_by_name(tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "broken.dsn").write_text("postgresql://u:secret@[::1")
     secret = tmp_path / "facts.dsn"
     secret.write_text(tables.dsn + "\n")
     postgresql.store(tables.config(dsn="", dsn_file="facts.dsn", folder=str(tmp_path)))
@@ -451,6 +452,7 @@ def test_options_that_are_wrong_are_refused_by_name(tables: Tables, tmp_path: Pa
         {"dsn_file": "also"},
         {"dsn": "", "dsn_file": "/nowhere/facts.dsn"},
         {"dsn": "no dsn"},
+        {"dsn": "", "dsn_file": "broken.dsn", "folder": str(tmp_path)},
         {"dsn": "host=db password=secret"},
     ):
         with pytest.raises(InvalidConfig, match="sink facts") as raised:
@@ -476,6 +478,8 @@ def test_row_that_is_refused_is_kept_and_stored_once_the_table_is_mended(tables:
         assert '"number":3,"text":"bad"' in kept.row
         with pytest.raises(SinkRowRefused, match="23514"):
             await operator.retry(KEY, 3, "too early")
+        [again] = await operator.refused(KEY)
+        assert "23514" in again.why, "the reason is that of now"
         tables.run("ALTER TABLE facts DROP CONSTRAINT facts_text_check")
         await operator.retry(KEY, 3, "mended")
         assert (tables.numbers(), await operator.refused(KEY)) == ([1, 2, 3, 4, 5], [])
@@ -484,6 +488,20 @@ def test_row_that_is_refused_is_kept_and_stored_once_the_table_is_mended(tables:
                 await again
         assert [(each.what, each.text) for each in await operator.decisions(KEY)] == [("retry", "position 3 mended")]
         await one.write(block_of(6, 7), 6)
+        await one.close()
+
+    acting(work)
+
+
+def test_refused_rows_are_listed_to_their_end(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_rows, "READ_ROWS", 2)
+
+    async def work() -> None:
+        one, operator = tables.store(on_refusal="deadLetter"), tables.store()
+        await one.open(CLAIM, SCHEMA)
+        for at in range(1, 6):
+            await one.give_up(block_of(at, at + 1, lambda _at: "bad"), at if at > 1 else 0, "it is bad")
+        assert [each.position for each in await operator.refused(KEY)] == [1, 2, 3, 4, 5]
         await one.close()
 
     acting(work)

@@ -87,6 +87,32 @@ async def test_a_reader_goes_on_behind_any_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_note_of_a_refused_row_in_a_later_file_moves_no_row(tmp_path: Path) -> None:
+    """The first row of file 4 was refused, so its note is logged; before it there are lines that are no rows."""
+    for name, text in (("1", "1a\n1b\n\n"), ("2", "\n\n"), ("3", ""), ("4", "4a\n4b\n")):
+        write(tmp_path, f"{name}.jsonl", text)
+    every = await rest(await opened(tmp_path))
+    assert told(every) == [(0, b"1a"), (1, b"1b"), (5, b"4a"), (6, b"4b")]
+    for last_id in (-1, 0, 1, 2, 3, 4):
+        again = await opened(tmp_path, Point(last_id, every[2].note))
+        assert await rest(again, records_max=1) == [each for each in every if each.id > last_id]
+    write(tmp_path, "2.jsonl", " \n")  # as long as it was, with fewer lines
+    with pytest.raises(SourceGap, match=r"row 0 is in none of the files before 4\.jsonl"):
+        await opened(tmp_path, Point(-1, every[2].note))
+
+
+@pytest.mark.asyncio
+async def test_rows_of_other_shards_before_a_refused_one_are_read(tmp_path: Path) -> None:
+    """Shard 0 has row 0 and refused row 3, the first of a file; shard 1 has rows up to 1, or of both files."""
+    write(tmp_path, "1.jsonl", "0\n1\n2\n")
+    write(tmp_path, "2.jsonl", "3\n4\n5\n")
+    every = await rest(await opened(tmp_path))
+    for other in (1, 2, 4):
+        points = [Point(0, every[3].note), Point(other, every[other].note)]
+        assert told(await rest(await opened(tmp_path, *points))) == told(every[1:])
+
+
+@pytest.mark.asyncio
 async def test_shards_that_are_farther_are_compared_when_reading_comes_to_them(tmp_path: Path) -> None:
     for name in ("1", "2", "3"):
         write(tmp_path, f"{name}.jsonl", f"{name}a\n{name}b\n")

@@ -43,6 +43,7 @@ class Service:
     def __init__(self) -> None:
         self.ordered: list[tuple[str, str, Any]] = []
         self.rows = [row(1), row(2)]
+        self.most = listing.PAGE  # of rows in one answer
 
     def answer(self, method: str, path: str, body: Any) -> Any:
         split = urlsplit(path)
@@ -59,7 +60,7 @@ class Service:
         if name == "show":
             return msgspec.to_builtins(msgspec.structs.replace(QUERY, number=0 if key == "alarm" else 2))
         above = int(parse_qs(split.query)["above"][0])
-        return msgspec.to_builtins([each for each in self.rows if each.id > above][: listing.PAGE])
+        return msgspec.to_builtins([each for each in self.rows if each.id > above][: self.most])
 
 
 @pytest.fixture(name="site")
@@ -100,6 +101,8 @@ def test_refused_rows_are_listed_to_their_end(service: Service, capsys: pytest.C
     service.rows = [row(each) for each in range(1, listing.PAGE + 3)]
     told = json.loads(run(capsys, "refused", "delays", "alarms", "--json"))["refused"]
     assert [each["id"] for each in told] == list(range(1, listing.PAGE + 3))
+    service.most = 100  # they are long
+    assert json.loads(run(capsys, "refused", "delays", "alarms", "--json"))["refused"] == told
     service.rows = []
     assert run(capsys, "refused", "delays", "alarms") == f"{listing.NONE_REFUSED}\n"
 

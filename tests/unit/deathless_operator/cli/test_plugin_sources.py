@@ -113,6 +113,25 @@ def test_a_row_at_which_a_stream_stands_is_tried_again_or_passed_over(
         assert page is not None and page.done, "the ingress knows it"
 
 
+def test_streams_that_stand_are_asked_for_until_all_were_told_to_go_on(
+    site: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An answer has the first of them only; one that stands again is told once."""
+    standing = [{**refused(at, stands=True), "session": at, "stream": at} for at in range(1, 6)]
+
+    def answer(method: str, path: str, _body: Any) -> Any:
+        if method != "POST":
+            return streams(*standing[:2])
+        session = int(path.split("/")[4])
+        standing.sort(key=lambda each: (each["session"] == session, each["lsn"]))
+        standing[-1] = {**standing[-1], "lsn": 10 * session}
+        return {}
+
+    site.answer = answer
+    out = run(capsys, "sources", "retry", "airports", "flights")
+    assert [line.split()[3] for line in out.splitlines()] == ["1,", "2,", "3,", "4,", "5,"]
+
+
 @pytest.mark.parametrize(("shards", "name"), [(1, "7"), (2, "1-7")])
 def test_rows_that_are_kept_are_run_again_or_discarded(
     site: Served, capsys: pytest.CaptureFixture[str], shards: int, name: str
@@ -122,12 +141,16 @@ def test_rows_that_are_kept_are_run_again_or_discarded(
     kept = {**streams(kept=[{**refused(7), "kept": True}]), "more": False}
     done = ["taken in"]
     site.answer = lambda method, path, _body: (
-        {"lsn": 7, "done": done[0]} if method == "POST" else kept if last in path else streams()
+        {"lsn": 7, "done": done[0], "code": "DL3084", "why": "no"}
+        if method == "POST"
+        else kept
+        if last in path
+        else streams()
     )
     assert run(capsys, "sources", "replay", "airports", "flights") == "source flights: 1 taken in, 0 refused again\n"
     done[0] = "refused again"
     told = run(capsys, "sources", "replay", "airports", "flights", "7", "--shard", str(shards - 1), "--json")
-    assert json.loads(told) == {"source": "flights", "ran": 0, "refusedAgain": [7]}
+    assert json.loads(told) == {"source": "flights", "ran": 0, "refusedAgain": [7], "why": ["DL3084 no"]}
     told = run(capsys, "sources", "discard", "airports", "flights", "7", "--shard", str(shards - 1))
     assert told == "source flights: 1 discarded\n"
     paths = [path for method, path, _ in site.seen if method == "POST"]

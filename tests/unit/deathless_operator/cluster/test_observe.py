@@ -121,7 +121,7 @@ def test_warning_stands_until_its_controller_has_tried_again() -> None:
     api = Refusals(0.0, BACK_OFF_S + 300.0, 3600.0)  # it need not be served at once, and clocks differ
     settings = OperatorSettings()
     observer = Observer(api, None, settings, wall=lambda: NOW)  # type: ignore[arg-type]  # as far as they are asked
-    found = asyncio.run(observer._warnings("ns", "bank", 1))
+    found = asyncio.run(observer.warnings("ns", lambda each: is_about(each, "bank")))
     assert [NOW - warned.at for warned in found] == [0.0, BACK_OFF_S + 300.0]
 
 

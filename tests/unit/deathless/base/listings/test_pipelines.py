@@ -70,3 +70,8 @@ def test_what_was_done_is_said() -> None:
     said = [listing.retried(2, 1), listing.dropped(3), listing.resumed("q"), listing.resumed(""), listing.adopted("q")]
     assert [each.split()[0] for each in said] == ["2", "3", "q", "the", "q"]
     assert (listing.handed_over("a0"), listing.handed_over("")) == ("a0 hands over", "nobody drives")
+
+
+def test_a_query_that_is_not_there_is_told_with_those_that_are() -> None:
+    assert "its queries: alarms, counts" in str(listing.unknown("delays", "alarm", ["alarms", "counts"]))
+    assert "its queries: it has none yet" in str(listing.unknown("delays", "alarm", []))

@@ -93,7 +93,13 @@ def test_rows_that_are_kept_are_chosen_or_those_that_are_named() -> None:
 
 
 def test_what_became_of_rows_that_were_run_again_is_said() -> None:
-    assert replayed("flights", Replayed(3, [9])) == "source flights: 3 taken in, 1 refused again"
+    done = Replayed(3)
+    done.again(9, "DL3084", "too late")
+    done.again(9, "DL3084", "of another shard")
+    assert replayed("flights", done) == "source flights: 3 taken in, 2 refused again"
+    assert done.lines()[0] == "lsn 9 is refused again: DL3084 too late"
+    told = {"ran": 3, "refusedAgain": [9, 9], "why": ["DL3084 too late", "DL3084 of another shard"]}
+    assert done.told("flights") == {"source": "flights", **told}
     assert discarded("flights", 2) == "source flights: 2 discarded"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from deathless.codec.snapshot import RefusedRecord
 from deathless.codec.streams.records import END_SEQ, OnRefusal, StreamKey, StreamOpened
 from deathless.codec.streams.rows import encode_row
 from deathless.core.tables.stream_table import StreamTable
+from deathless.shell.worker import streams
 from deathless.shell.worker.streams import CHARS_MAX, REFUSED_SHOWN_MAX, list_streams
 
 
@@ -50,6 +52,19 @@ def test_a_stream_that_stands_says_at_what() -> None:
     (standing,) = msgspec.to_builtins(told["standing"])
     assert (standing["lsn"], standing["seq"], standing["stands"], standing["row"]) == (10, 5, True, "")
     assert told["refused"] == []
+
+
+def test_streams_that_stand_are_told_by_when_they_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one that was tried again and stands anew is behind those that were not."""
+    monkeypatch.setattr(streams, "STANDING_SHOWN_MAX", 2)
+    table = StreamTable()
+    for number in range(3):
+        stream = table.open(StreamOpened(*StreamKey("flights", number), bytes(16), OnRefusal.STOP), number + 1)
+        assert stream is not None
+        refuse(table, stream.session, 10 + number, 5)
+    table.go_on(1, None)
+    refuse(table, 1, 20, 5)
+    assert [each["session"] for each in msgspec.to_builtins(list_streams(table, "flights", 0)["standing"])] == [2, 3]
 
 
 def test_an_answer_is_bounded() -> None:

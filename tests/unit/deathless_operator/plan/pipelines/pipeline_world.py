@@ -14,6 +14,7 @@ from deathless_operator.plan.actions import Apply
 from deathless_operator.plan.pipelines.plan import make_pipeline_plan
 from deathless_operator.plan.pipelines.snapshot import PipelinePlan, PipelineSnapshot
 from deathless_operator.plan.service.reading import read_child, read_pod
+from deathless_operator.plan.snapshot import Warned
 
 SETTINGS = OperatorSettings(namespace="deathless-system")
 SPEC: dict[str, Any] = {
@@ -47,6 +48,8 @@ class World:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.pods: list[dict[str, Any]] = []
         self.now = 1000.0
+        self.warnings: list[Warned] = []
+        self.missing: tuple[str, ...] = ()
 
     def snapshot(self) -> PipelineSnapshot:
         """What is there."""
@@ -58,6 +61,8 @@ class World:
             service=read_child(service) if service is not None else None,
             children=tuple(map(read_child, others)),
             pods=tuple(map(read_pod, self.pods)),
+            warnings=tuple(self.warnings),
+            missing=self.missing,
         )
 
     def look(self) -> PipelinePlan:

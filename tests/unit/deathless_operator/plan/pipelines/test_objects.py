@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from tests.unit.deathless_operator.plan.pipelines.pipeline_world import SETTINGS, resource
 
 from deathless.base.pipelines.agents import CONFIG_VARIABLE, AgentConfig
@@ -59,6 +60,22 @@ def test_agents_are_told_where_the_service_is_and_where_topics_are_read() -> Non
     assert config.tls.server_name == "delays.shop.svc"
     assert config.service_token_file == config.token_file == "/etc/deathless-token/k"
     assert (config.trigger, config.conf["spark.ui.port"]) == ("2 seconds", "4040")
+
+
+@pytest.mark.parametrize("url", ["http://a:99999", "http://a:port", "https://[fd00::1", "http://u:p@a:80"])
+def test_a_url_that_is_none_is_a_problem_of_its_field(url: str) -> None:
+    """It stops at the spec, with its place, before anything is made of it."""
+    found = resource(services=[{"name": "far", "urls": [url]}])
+    assert found.pipeline is None
+    [problem] = found.problems
+    assert "spec.services[0].urls[0]" in problem
+    assert "a base URL without user and password" in problem
+
+
+def test_drivers_may_call_the_ports_of_urls() -> None:
+    made: Any = objects(services=[{"name": "far", "urls": ["https://a:8443", "https://b", "http://[fd00::1]"]}])
+    ports = made.network_policy()["spec"]["egress"][1]["ports"]
+    assert {8443, 443, 80, 7401} <= {each["port"] for each in ports}
 
 
 def test_without_certificates_nothing_is_mounted_and_nothing_encrypted() -> None:

@@ -10,7 +10,7 @@ from tests.unit.deathless_operator.plan.pipelines.pipeline_world import SETTINGS
 from deathless_operator.model import names
 from deathless_operator.model.spark_pipeline import PipelineStatus
 from deathless_operator.plan.pipelines.plan import READY_LOOK_S, make_pipeline_plan, refused
-from deathless_operator.plan.snapshot import Failure
+from deathless_operator.plan.snapshot import Failure, Warned
 
 MADE = {
     "DeathlessService delays",
@@ -175,6 +175,53 @@ def test_what_the_api_server_refuses_is_told() -> None:
     plan = refused(world.snapshot(), failure)
     assert plan.status is not None
     assert (plan.status.conditions[0].reason, plan.events[0].type) == ("Refused", "Warning")
+
+
+def test_what_kubernetes_warns_of_is_told_with_the_field_that_names_it() -> None:
+    """A Secret that is missing is told by an event alone, and so is a quota."""
+    world = World(drivers={"secretRef": {"name": "facts"}})
+    world.look()
+    world.serve()
+    quota = Warned(
+        kind="StatefulSet", name="delays-drivers", reason="FailedCreate", message="exceeded quota: q", at=2.0
+    )
+    world.warnings = [quota]
+    assert (
+        make_pipeline_plan(world.snapshot(), SETTINGS).sentence == "pods of drivers can't be created: exceeded quota: q"
+    )
+    world.add_pod(0, "starting", ready=False)
+    said = 'MountVolume.SetUp failed for volume "deathless-secret" : secret "facts" not found'
+    world.warnings.append(Warned(kind="Pod", name="delays-drivers-0", reason="FailedMount", message=said, at=3.0))
+    told = make_pipeline_plan(world.snapshot(), SETTINGS).sentence
+    assert "pod delays-drivers-0 can't mount what it needs: " in told
+    assert (
+        'secret "facts" not found. What to do: create it in this namespace, or correct spec.drivers.secretRef' in told
+    )
+
+
+def test_services_that_are_not_there_are_named_while_no_driver_is_ready() -> None:
+    world = World()
+    world.look()
+    world.serve()
+    world.missing = ("airports",)
+    world.add_pod(0, "starting", ready=False)
+    told = make_pipeline_plan(world.snapshot(), SETTINGS).sentence
+    assert "spec.services names airports, and namespace shop has no DeathlessService of that name: create it" in told
+
+
+def test_how_a_driver_ended_is_told_while_its_pod_waits_to_begin_again() -> None:
+    world = World()
+    world.look()
+    world.serve()
+    world.add_pod(0, "starting", ready=False)
+    state: Any = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
+    ended: Any = {"terminated": {"exitCode": 64, "message": "there is no Java"}}
+    status = [{"name": "driver", "state": state, "lastState": ended, "restartCount": 3}]
+    world.pods[0]["status"]["containerStatuses"] = status
+    told = make_pipeline_plan(world.snapshot(), SETTINGS).sentence
+    assert told == "pod delays-drivers-0: CrashLoopBackOff back-off 5m0s; it ended with: there is no Java"
+    ended["terminated"] = {"exitCode": 137, "reason": "OOMKilled"}
+    assert "it ended for want of memory" in make_pipeline_plan(world.snapshot(), SETTINGS).sentence
 
 
 def test_why_nobody_drives_is_told() -> None:

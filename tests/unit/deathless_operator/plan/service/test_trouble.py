@@ -297,7 +297,7 @@ def warned(kind: str, name: str, reason: str, message: str) -> Warned:
         (warned("StatefulSet", "bank", "FailedCreate", "exceeded quota: x"), {"Degraded": "QuotaExceeded"}),
         (warned("StatefulSet", "bank", "FailedCreate", "violates PodSecurity"), {"Degraded": "PodsRefused"}),
         (warned("Pod", "bank-0", "FailedMount", 'volume "deathless-log"'), {"StorageReady": "MountFailed"}),
-        (warned("Pod", "bank-0", "FailedMount", 'volume "other"'), {}),
+        (warned("Pod", "bank-0", "FailedMount", 'volume "other"'), {"Degraded": "VolumeMissing"}),
         (warned("Pod", "bank-9", "FailedMount", 'volume "deathless-log"'), {}),
         (warned("Pod", "bank-0", "Unhealthy", "probe"), {}),
     ],
