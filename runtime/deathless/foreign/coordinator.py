@@ -178,7 +178,6 @@ class Coordinator:
         versions: Versions = Versions(),  # noqa: B008  it never changes
         counts: Counts | None = None,
     ) -> None:
-        self.differences: list[Difference] = []  # that were found, the fatal ones included
         self.counts = counts or Counts()
         self.plan = CheckpointPlan(every)
         self._machine = machine
@@ -351,7 +350,6 @@ class Coordinator:
                     self.plan.under_way = False
                     actions.append(EndFile(goes_over=self.leading.going_over))
                 case on.Differs():
-                    self.differences.append(effect.difference)
                     self.counts.differed(_told(effect.difference))
                 case _:
                     pass  # bytes were sent; a connection is made when there is something to send; the end is told apart
@@ -522,7 +520,7 @@ class Coordinator:
             control.offer(0, Emitted(What.INITIAL, self._initial))
             self._initial = None
         while self._impulses.waiting and len(control.connection.sender) < OFFERED_IMPULSES_MAX:
-            group = self._impulses.take(GROUP_BYTES, control.next_id)
+            group = self._impulses.take(GROUP_BYTES, self._machine.message_bytes_max, control.next_id)
             control.offer(control.next_id, Emitted(What.ITEMS, encode_items(group, with_destination=True)))
 
     def _offer(self, target: str, each: Stream) -> None:
@@ -542,7 +540,7 @@ class Coordinator:
             if group:
                 items = pack(group)
             else:
-                group = unsent[at : group_behind(unsent, at, GROUP_BYTES)]
+                group = unsent[at : group_behind(unsent, at, GROUP_BYTES, self._machine.message_bytes_max)]
                 items = encode_items(group, with_destination=target == OTHERS)
             at += len(group)
             each.sent += len(group)

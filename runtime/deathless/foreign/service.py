@@ -11,9 +11,10 @@ call to the application itself is a row that it gets. A call to another service 
 A return completes the caller's promise.
 
 A run of forks (`runs`) leaves as one call of `send_run`, whose turn takes it in whole, or not at all. A service without
-such a handler says so, and gets those of this run and of the next SINGLY ones by `send`, one by one; then it is asked
-again. So nothing is lost by whichever of two services is older. What goes to one service goes in order, whatever it is:
-behind a run that is on its way everything waits (`Leaving`), and all runs that wait leave as one.
+such a handler says so, and gets those of this run and of the next SINGLY ones by `send`, one by one, SINGLY_FORKS of
+them in one turn, since a turn may send only so much; then it is asked again. So nothing is lost by whichever of two
+services is older. What goes to one service goes in order, whatever it is: behind a run that is on its way everything
+waits (`Leaving`), and all runs that wait leave as one.
 
 A turn that would send to more services than `limits.targetsMax` fails, and leaves nothing behind, not even a word of
 it. So behind each turn that sends something another one looks whether it was sent (`look`), tries it once more if not,
@@ -48,13 +49,14 @@ from deathless.foreign.rows import (
 )
 from deathless.protocols.ambrosia.items import OTHERS
 from deathless.protocols.ambrosia.messages import RETURNS, SELF, Kind, Oversized, Rpc, make_call, make_return
-from deathless.protocols.ambrosia.runs import check, count_of, forks_of, is_run, join
+from deathless.protocols.ambrosia.runs import check, count_of, forks_of, is_run, join, pack
 from deathless.sdk import CallFailed, CallRefused, Context, DeathlessError, Map, Service, Struct, field
 
 EARLY_MAX: Final = 1000  # calls that are kept while the application has not begun
 JOINED_BYTES: Final = 1 << 20  # of runs that leave as one; one that has more leaves alone
 WAITING_MAX: Final = 256  # runs and calls that wait behind runs that are not answered; with more, they go as well
 SINGLY: Final = 256  # runs that go one by one to a service that took none
+SINGLY_FORKS: Final = 1000  # messages of theirs that one turn sends, well below `limits.operationsMax`
 KEPT_BYTES_MAX: Final = 4 << 20  # that are kept for services that can't be sent to; with more, their lanes wait
 KEPT_MAX: Final = 4096  # likewise, of runs and single messages
 RETRY: Final = timedelta(seconds=10)  # after which they are tried again
@@ -375,19 +377,18 @@ async def leave(held: Application, ctx: Context, target: str, turn: int) -> None
     elif outgoing:
         for number in numbers:
             held.outgoing.pop(number)
-        run = join(each.args for each in outgoing)
         if leaving.singly:
             leaving.singly -= 1
-            _send_singly(held, ctx, target, run)
+            _send_singly(held, ctx, target, leaving, dict(zip(numbers, outgoing, strict=True)))
         else:
             leaving.flying += 1
             _go_on(held, ctx, target, leaving)
-            taken = await _sent_whole(ctx, target, run)
+            taken = await _sent_whole(ctx, target, join(each.args for each in outgoing))
             leaving = held.leaving[target]
             leaving.flying -= 1
             leaving.singly = 0 if taken else SINGLY
             if not taken:
-                _send_singly(held, ctx, target, run)
+                _send_singly(held, ctx, target, leaving, dict(zip(numbers, outgoing, strict=True)))
     _go_on(held, ctx, target, leaving)
 
 
@@ -418,15 +419,20 @@ async def _sent_whole(ctx: Context, target: str, run: bytes) -> bool:
     return isinstance(taken, int) and taken == count_of(run)
 
 
-def _send_singly(held: Application, ctx: Context, target: str, run: bytes) -> None:
-    """Send the messages of a run one by one."""
-    name, _, key = target.partition("/")
-    service = service_of(name)
-    for each in forks_of(run):
-        try:
-            ctx.fork(service, key, "send", {"method": each.method, "args": each.arguments})
-        except DeathlessError:  # it names no service
-            held.unsent += 1
+def _send_singly(held: Application, ctx: Context, target: str, leaving: Leaving, runs: dict[int, Outgoing]) -> None:
+    """Send the messages of runs one by one, as many as one turn sends; the others wait again, in their place."""
+    left = SINGLY_FORKS
+    for number, run in runs.items():
+        if leaving.waiting and leaving.waiting[0] < number:
+            left = 0  # behind what is left of an earlier one
+        forks = forks_of(run.args)
+        for each in forks[:left]:
+            _send(held, ctx, Outgoing(target, each.method, each.arguments, -1))
+        if rest := forks[left:]:
+            held.outgoing[number] = Outgoing(target, 0, pack(rest), -1, len(rest))
+            insort(leaving.waiting, number)
+            leaving.size += len(held.outgoing[number].args)
+        left -= len(forks) - len(rest)
 
 
 @application.handler(shared=True)

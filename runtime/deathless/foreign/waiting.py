@@ -18,12 +18,13 @@ from typing import Final
 
 from deathless.base.errors import TargetNotReached
 from deathless.foreign.rows import Given, What
-from deathless.protocols.ambrosia.messages import RETURNS, Oversized, Rpc
+from deathless.protocols.ambrosia.messages import RETURNS, Kind, Oversized, Rpc
 
 ROWS_MAX: Final = 4096  # that wait to be delivered; then no more are wanted
 ROWS_BYTES_MAX: Final = 4 << 20  # likewise
 NAMED_MAX: Final = 1000  # services that can't be sent to and are remembered
-ITEM_BYTES: Final = 64  # what an item costs beside its body
+ITEM_BYTES: Final = 64  # what an item costs beside its body, and in a row beside its names as well
+ANSWER_BYTES: Final = 512  # likewise an error that the application is told in the place of a call
 
 
 def size_of(item: Rpc | Oversized) -> int:
@@ -31,11 +32,29 @@ def size_of(item: Rpc | Oversized) -> int:
     return ITEM_BYTES + (len(item.body) if isinstance(item, Rpc) else 0)
 
 
-def group_behind(items: Sequence[Rpc | Oversized], at: int, bytes_max: int) -> int:
-    """Give the place behind the items, from one on, that go together: that one, and more up to so many bytes."""
-    size = size_of(items[at])
+def room_of(item: Rpc | Oversized) -> int:
+    """Give the bytes that an item needs in a row, at most, or in the place of a call an error that names its target."""
+    target = len(item.destination.encode())
+    own = size_of(item) + len(item.name.encode()) + target
+    return max(own, ANSWER_BYTES + 2 * target) if item.kind is Kind.ASYNC else own
+
+
+def group_behind(items: Sequence[Rpc | Oversized], at: int, bytes_max: int, room_max: int) -> int:
+    """Give the place behind the items, from one on, that go together in a row.
+
+    Args:
+        items: that wait.
+        at: the place of the first one, which goes in any case.
+        bytes_max: that these count for at most.
+        room_max: likewise, that they may need in a row.
+    """
+    size, room = size_of(items[at]), room_of(items[at])
     end = at + 1
-    while end < len(items) and (size := size + size_of(items[end])) <= bytes_max:
+    while end < len(items):
+        size += size_of(items[end])
+        room += room_of(items[end])
+        if size > bytes_max or room > room_max:
+            break
         end += 1
     return end
 
@@ -96,9 +115,9 @@ class Impulses:
         self.bytes += size_of(item)
         self.unlogged += item.kind not in RETURNS
 
-    def take(self, bytes_max: int, number: int) -> list[Rpc]:
-        """Give the first ones, at least one, which are offered now in the row of that id; there is one."""
-        taken = [self.waiting.popleft() for _ in range(group_behind(self.waiting, 0, bytes_max))]
+    def take(self, bytes_max: int, room_max: int, number: int) -> list[Rpc]:
+        """Give the first ones, as `group_behind` does, which are offered now in the row of that id; there is one."""
+        taken = [self.waiting.popleft() for _ in range(group_behind(self.waiting, 0, bytes_max, room_max))]
         self.bytes -= sum(map(size_of, taken))
         self._offered.append((number, sum(each.kind not in RETURNS for each in taken)))
         return taken

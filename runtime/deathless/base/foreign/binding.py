@@ -13,6 +13,7 @@ Imports base.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -33,6 +34,8 @@ CHECKPOINT_PREFIX: Final = "checkpoint-"
 """What the name of a checkpoint begins with; the position follows."""
 SOURCE: Final = "application"
 """Under this name the log knows what the application sends."""
+NAME_BYTES_MAX: Final = 512
+"""What a program calls itself has no more bytes of UTF-8: the protocol has no longer names."""
 LIMITS: Final = {"message_bytes_max": 2 << 20, "item_bytes_max": 2 << 20}
 """Limits of a service with a binding, where its manifest says nothing else: a message of an application may have 1 MiB,
 and a row of a stream holds bytes as Base64."""
@@ -109,7 +112,24 @@ def binding_problems(
         found.append(Problem(("spec", "topics"), INPUTS.name, "is the application's own", "choose another name"))
     if SOURCE in sources:
         found.append(Problem(("spec", "sources"), SOURCE, "is the application's own", "choose another name"))
-    return found
+    return [*found, *_unstartable(binding, at)]
+
+
+def _unstartable(binding: Binding, at: tuple[str, ...]) -> Iterator[Problem]:
+    """Find what no process can be started with, or no message can hold."""
+    for index, part in enumerate(binding.command):
+        if "\0" in part:
+            yield Problem((*at, "command", index), part, "has a zero byte", "leave it out: it ends an argument")
+    for name, value in binding.environment.items():
+        if "=" in name or "\0" in name:
+            yield Problem((*at, "environment"), name, "is no name of a variable", "name it without = and zero bytes")
+        if "\0" in value:
+            yield Problem((*at, "environment", name), value, "has a zero byte", "leave it out: it ends a value")
+    if (size := len(binding.instance_name.encode())) > NAME_BYTES_MAX:
+        what, remedy = f"has {size} bytes, more than {NAME_BYTES_MAX}", "shorten it: messages of the program hold it"
+        yield Problem((*at, "instanceName"), binding.instance_name, what, remedy)
+    if "\0" in binding.instance_name:
+        yield Problem((*at, "instanceName"), binding.instance_name, "has a zero byte", "leave it out")
 
 
 def binding_config(binding: Binding | None, service: str, folder: str) -> BindingConfig | None:

@@ -1,7 +1,7 @@
 """`Ambrosia`: registers instances and their replicas, and runs their logs again.
 
     Ambrosia RegisterInstance -i=counter -rp=1000 -sp=1001 -l=logs/
-    Ambrosia AddReplica -r=1 -i=counter -rp=2000 -sp=2001 -l=logs/
+    Ambrosia AddReplica -r=1 -i=counter -rp=2000 -sp=2001 -l=logs/          (kept when the instance is registered again)
     Ambrosia DebugInstance -i=counter -rp=1000 -sp=1001 -l=logs/ -c=1        (`debugging`)
 
 Guarantees: exit code 0 and one line when it is done; 1 and the reason otherwise; an argument that can't be honoured is
@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, OriginalArgumentRefused
+from deathless.base.errors import DeathlessError, InstanceNotRegistered, InvalidConfig, OriginalArgumentRefused
 from deathless.cli.ambrosia.arguments import (
     INSTANCE,
     RECEIVE,
@@ -76,7 +76,7 @@ def _carry_out(home: Path, verb: str, found: Mapping[str, str]) -> str:
     required(found, INSTANCE, RECEIVE, SEND)
     registration = registration_from(home, found)
     if verb == "RegisterInstance":
-        register(home, registration)
+        register(home, _with_replicas(home, registration))
         return f"The instance {registration.instance} is registered."
     if registration.upgrade_version > registration.version:
         raise OriginalArgumentRefused(
@@ -94,6 +94,17 @@ def _carry_out(home: Path, verb: str, found: Mapping[str, str]) -> str:
     added = {**there.replicas, replica: registration.replicas[0]}
     register(home, msgspec.structs.replace(there, replicas=added))
     return f"Replica {replica} of the instance {there.instance} is registered."
+
+
+def _with_replicas(home: Path, registration: Registration) -> Registration:
+    """Give a registration with the replicas that were added to the one before, which share its log."""
+    try:
+        there = registration_of(home, registration.instance)
+    except (InstanceNotRegistered, InvalidConfig):
+        return registration
+    if there.log != registration.log:
+        return registration
+    return msgspec.structs.replace(registration, replicas={**there.replicas, **registration.replicas})
 
 
 def _debug(home: Path, found: Mapping[str, str]) -> int:

@@ -91,7 +91,12 @@ def install(folder: str, as_json: bool) -> int:
 
 @ambrosia.command(context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--method", "methods", type=int, multiple=True, metavar="ID", help="A method that takes any bytes; may be repeated."
+    "--method",
+    "methods",
+    type=click.IntRange(-(1 << 31), (1 << 31) - 1),
+    multiple=True,
+    metavar="ID",
+    help="A method that takes any bytes; may be repeated.",
 )
 @click.option(
     "--calls",

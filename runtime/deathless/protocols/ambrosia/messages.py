@@ -24,8 +24,9 @@ A body is what sender and receiver share; it goes through a coordinator as it is
 Sources: the protocol's page for types and calls; the original's sources where the page is silent (returns, the part
 for type 0, 6 and 7). Whether a body is a call is told by its first byte before anything else of it is looked at.
 
-Guarantees: ProtocolViolated is all that reading raises; a body that was read is kept as its bytes were. Does not: judge
-when a message is legal (`machine`). Imports base.
+Guarantees: ProtocolViolated is all that reading raises; a body that was read is kept as its bytes were; a destination
+that is too long is nobody (`nobody_of`), so what goes there costs itself alone. Does not: judge when a message is legal
+(`machine`). Imports base.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def decode_rpc(kind: MessageType, data: bytes, bounds: Bounds) -> Rpc:
 
     Raises: ProtocolViolated.
     """
-    destination, start = _read_name(data, 0, "destination", bounds)
+    destination, start = _read_destination(data, bounds)
     found, method, name, sequence, end = _read_head(data, start, bounds)
     return Rpc(
         destination=destination,
@@ -281,20 +282,25 @@ def decode_oversized(head: bytes, size: int, bounds: Bounds) -> Oversized:
     """Read what a message that is too long begins with.
 
     Args:
-        head: its first `head_bytes(bounds)` bytes behind the type.
+        head: its first `head_bytes(bounds)` bytes behind the type, and what the destination has too much.
         size: what it states.
         bounds: what is too long.
 
     Raises: ProtocolViolated.
     """
-    destination, start = _read_name(head, 0, "destination", bounds)
+    destination, start = _read_destination(head, bounds)
     kind, method, name, sequence, _ = _read_head(head, start, bounds)
     return Oversized(destination=destination, kind=kind, method=method, name=name, sequence=sequence, size=size)
 
 
 def head_bytes(bounds: Bounds) -> int:
-    """Give how many bytes of an RPC hold everything before its arguments, at most."""
+    """Give how many bytes of an RPC whose destination is not too long hold everything before its arguments, at most."""
     return 3 * INT_BYTES_MAX + LONG_BYTES_MAX + 2 + 2 * bounds.name_bytes_max
+
+
+def nobody_of(size: int) -> str:
+    """Give the destination in the place of one that is too long, of so many bytes: no service has such a name."""
+    return f"$name of {size} bytes"
 
 
 def decode_name(data: bytes, bounds: Bounds) -> AttachTo:
@@ -338,6 +344,15 @@ def _byte(data: bytes, at: int, field: str) -> tuple[int, int]:
     if at >= len(data):
         raise ProtocolViolated(f"the message ends before its {field}")
     return data[at], at + 1
+
+
+def _read_destination(data: bytes, bounds: Bounds) -> tuple[str, int]:
+    size, at = read_int(data, 0, "length of the destination")
+    if size <= bounds.name_bytes_max:
+        return _read_name(data, 0, "destination", bounds)
+    if at + size > len(data):
+        raise ProtocolViolated(f"the message ends within the destination, {size} bytes long")
+    return nobody_of(size), at + size
 
 
 def _read_name(data: bytes, at: int, field: str, bounds: Bounds) -> tuple[str, int]:

@@ -6,8 +6,9 @@ of a batch, however long that is.
 
 Guarantees: holds at most one message and one piece of the input; ProtocolViolated is all that it raises, with the
 offset of the message and its first bytes, and from then on nothing is read any more; equal bytes give equal items
-however they are cut, but for the cuts of checkpoints. An RPC above `message_bytes_max` becomes Oversized: replicas go
-on past it in the same way. Does not: judge when a message is legal. Imports base.
+however they are cut, but for the cuts of checkpoints. An RPC above `message_bytes_max` becomes Oversized, and one to
+a destination above `name_bytes_max` goes to nobody: replicas go on past it in the same way. Does not: judge when a
+message is legal. Imports base.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from deathless.protocols.ambrosia.messages import (
     FROM_APPLICATION,
     RPC_TYPES,
     AskCheckpoint,
+    AttachTo,
     CheckpointEnds,
     CheckpointPart,
     CheckpointStarts,
@@ -36,10 +38,13 @@ from deathless.protocols.ambrosia.messages import (
     decode_oversized,
     decode_rpc,
     head_bytes,
+    nobody_of,
 )
 from deathless.protocols.ambrosia.runs import may_run
 
 NEAR_BYTES: Final = 32
+NAME_MESSAGES_MAX: Final = 2
+"""A destination that has more bytes than so many of the longest messages ends the application."""
 _BY_CODE: Final = {int(kind): kind for kind in MessageType}
 
 
@@ -216,14 +221,12 @@ class StreamReader:
         match kind:
             case MessageType.TAKE_CHECKPOINT:
                 return 0
-            case MessageType.ATTACH_TO:
-                return self._bounds.name_bytes_max
             case MessageType.CHECKPOINT:
                 return LONG_BYTES_MAX
             case MessageType.INITIAL:
                 return self._bounds.message_bytes_max - 1
             case _:
-                return 1 << 31  # a batch is gone through, not kept
+                return 1 << 31  # a batch is gone through, not kept, and so is a name that is too long
 
     def _open_batch(self, size: int, count: int) -> None:
         if count < 0 or size < 2 * count or (size and not count):
@@ -233,6 +236,9 @@ class StreamReader:
     def _message(self, kind: MessageType, size: int, start: int) -> Item | None:
         """Give a message that is no batch; None: it is not whole yet."""
         end = start + size
+        if kind is MessageType.ATTACH_TO and size - 1 > self._bounds.name_bytes_max:
+            self._at, self._skip = start + 1, size - 1
+            return AttachTo(nobody_of(size - 1))
         if size > self._bounds.message_bytes_max:
             return self._oversized(size, start)
         if len(self._buffer) < end:
@@ -241,7 +247,8 @@ class StreamReader:
         item = self._decoded(kind, data)
         if isinstance(item, Rpc) and may_run(item):
             head = end - self._at - (len(item.body) - item.arguments_at)
-            self._like = _Like(item, bytes(self._buffer[self._at : self._at + head]), end - self._at)
+            if head <= head_bytes(self._bounds):
+                self._like = _Like(item, bytes(self._buffer[self._at : self._at + head]), end - self._at)
         self._count_in_batch(end - self._at)
         self._at = end
         if isinstance(item, CheckpointStarts):
@@ -249,7 +256,13 @@ class StreamReader:
         return item
 
     def _oversized(self, size: int, start: int) -> Item | None:
-        head = min(size - 1, head_bytes(self._bounds))
+        named = find_int(self._buffer, start + 1, "length of the destination")
+        if named is None:
+            return None
+        too_much = max(0, named[0] - self._bounds.name_bytes_max)
+        if named[0] > (most := NAME_MESSAGES_MAX * self._bounds.message_bytes_max):
+            raise ProtocolViolated(f"the destination has {named[0]} bytes, at most {most} are gone through")
+        head = min(size - 1, head_bytes(self._bounds) + too_much)
         end = start + 1 + head
         if len(self._buffer) < end:
             return None

@@ -6,8 +6,9 @@ Why a program of its own: the kernel kills a child at its parent's death if the 
 itself, between fork and exec, where a process with threads must not run Python. And the kernel means the thread that
 forked: whoever starts this program does so from its main thread.
 
-Guarantees: the command does not outlive PARENT, also where that died before it was asked. Does not: import anything of
-ours, so that it starts at once; look for the command's own children, which its process group has.
+Guarantees: the command does not outlive PARENT, also where that died before it was asked; what Python ignores of
+signals for itself, the command does not. Does not: import anything of ours, so that it starts at once; look for the
+command's own children, which its process group has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""An ignored signal stays ignored in what a process becomes, and in all that this starts."""
 NOT_FOUND = 127
 """Exit code of a command that can't be run, as shells have it."""
 
@@ -28,6 +31,8 @@ def main(arguments: list[str]) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
         return 1
+    for number in IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606 - a manifest's command, which is its own author's
     except OSError as error:

@@ -5,8 +5,8 @@ empty however long that process sleeps; /proc/net/tcp shows the reader's. What i
 yet, which the sender's socket tells; what is sent and not acknowledged counts there already, and not here. The table
 shows the user of each end as well, who must be ours: anybody on the machine can connect a port of 127.0.0.1.
 
-Guarantees: a connection that is not in the table is not found, which the caller takes for nobody's. Does not: know
-IPv6. Imports nothing of ours.
+Guarantees: a connection that is not in the table, or was reset and has no other end any more, is not found, which the
+caller takes for nobody's. Does not: know IPv6. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ def _hex(address: Address) -> str:
 
 
 def end_of_peer(connection: socket.socket) -> End | None:
-    """Look up the other end of a connection of ours."""
-    return _look(connection.getpeername(), connection.getsockname())
+    """Look up the other end of a connection of ours; None: there is none, or none any more."""
+    try:
+        own, other = connection.getpeername(), connection.getsockname()
+    except OSError:  # it was reset, as by a process that dies with something unread
+        return None
+    return _look(own, other)
 
 
 def waiting_for_peer(connection: socket.socket) -> int:

@@ -80,7 +80,8 @@ class Numbers:
         self._named = named or {}
         spec = service.specs.get(CALL)
         self._call = spec if spec is not None and takes_numbers(spec) else None
-        self._send = service.specs.get(SEND)
+        fork = service.specs.get(SEND)
+        self._send = fork if fork is not None and _takes_method(fork) else None
 
     def route(self, name: bytes, request: Request) -> Route | NumberRoute | None:
         """Give what the end of a path names, by name or by number. Raises: as `find`."""
@@ -106,9 +107,12 @@ class Numbers:
 
 def takes_numbers(spec: HandlerSpec) -> bool:
     """Whether a handler `call` is one at which calls by numbers arrive."""
+    return _takes_method(spec) and spec.result_type in _BYTES
+
+
+def _takes_method(spec: HandlerSpec) -> bool:
     fields = {each.name: each.type for each in msgspec.structs.fields(spec.args_type)}
-    takes = fields == {"method": int, "args": bytes} and not spec.keys
-    return spec.kind == "handler" and takes and spec.result_type in _BYTES
+    return spec.kind == "handler" and fields == {"method": int, "args": bytes} and not spec.keys
 
 
 def wants_nothing(request: Request) -> bool:

@@ -9,6 +9,7 @@ from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, ma
 from deathless.protocols.ambrosia.runs import forks_of, pack
 from deathless.sdk import CallRefused, Context, Service, Struct, field
 from deathless.testing import Environment, kill_everywhere
+from deathless.testing.environment import DISK
 
 
 class Bank(Struct):
@@ -272,6 +273,20 @@ def test_run_goes_one_by_one_to_a_service_that_takes_none(monkeypatch: pytest.Mo
         assert env.service(taker)[""].state.got == [b"1", b"2", b"3", b"4", b"5"] * 3
         assert env.service(taker)[""].state.runs == 0
         assert env.service(application)[""].show().unsent == 15
+
+
+@pytest.mark.parametrize("target", ["bank/bob", "untaking"])
+def test_however_many_messages_a_run_has_each_goes_to_a_service_that_takes_none(target: str) -> None:
+    """More than one turn may send, whether it is the run that is not taken or a later one, and what comes behind."""
+    many = DISK.operations_max + 50
+    with Environment(application, bank, untaking, check=False) as env:
+        begin(env)
+        fork = make_call(target, 1, Kind.FORK, b"")
+        feed(env, *(run_of(target, many * at, *[fork] * many) for at in (1, 2)), lane(target, 2 * many + 1, fork))
+        env.advance(seconds=1)
+        paid = env.service(bank)["bob"].state.paid + env.service(untaking)[""].state.paid
+        shown = env.service(application)[""].show()
+        assert (paid, shown.unsent, env.service(application)[""].state.outgoing) == (2 * many + 1, 0, {})
 
 
 older = Service("older", state=Taken, single=True)

@@ -2,6 +2,7 @@
 
 from deathless.foreign.rows import CALLERS, Given, What
 from deathless.foreign.waiting import (
+    ANSWER_BYTES,
     ITEM_BYTES,
     NAMED_MAX,
     ROWS_BYTES_MAX,
@@ -11,11 +12,13 @@ from deathless.foreign.waiting import (
     Rows,
     Unlogged,
     group_behind,
+    room_of,
     size_of,
 )
 from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, make_call, make_return
 
 CALL = make_call(SELF, 1, Kind.FORK, b"abc")
+ROOM = 1 << 20
 LONG = Oversized(destination=SELF, kind=Kind.FORK, method=1, name="", sequence=0, size=1 << 30)
 
 
@@ -69,7 +72,7 @@ def test_impulses_are_taken_in_groups_of_a_size_and_one_that_is_larger_alone() -
     for each in (*numbered, make_call(SELF, 3, Kind.IMPULSE, bytes(1000))):
         impulses.add(each)
     assert impulses.bytes == 3 * size_of(numbered[0]) + ITEM_BYTES + 1000 + len(numbered[0].body) - 3
-    taken = [[each.method for each in impulses.take(2 * size_of(CALL), number)] for number in range(3)]
+    taken = [[each.method for each in impulses.take(2 * size_of(CALL), ROOM, number)] for number in range(3)]
     assert taken == [[0, 1], [2], [3]]
     assert impulses.bytes == 0
     impulses.check_invariants()
@@ -81,8 +84,8 @@ def test_impulse_is_unlogged_until_its_row_is_logged() -> None:
     rpcs = [make_call(SELF, 1, Kind.IMPULSE, b"%d" % each) for each in range(3)]
     for each in (rpcs[0], make_return(CALLERS, Kind.EXCEPTION, b"", name="", sequence=1), *rpcs[1:]):
         impulses.add(each)
-    impulses.take(2 * size_of(rpcs[0]) + ITEM_BYTES, 1)
-    impulses.take(1000, 2)
+    impulses.take(2 * size_of(rpcs[0]) + ITEM_BYTES, ROOM, 1)
+    impulses.take(1000, ROOM, 2)
     unlogged = []
     for upto in range(3):
         impulses.logged(upto)
@@ -121,9 +124,19 @@ def test_targets_come_by_when_they_were_logged_last() -> None:
 def test_group_has_one_item_at_least_and_no_more_than_has_room() -> None:
     large = make_call(SELF, 1, Kind.FORK, bytes(1000))
     items = [CALL, CALL, large, CALL]
-    room = 2 * size_of(CALL)
-    ends = [group_behind(items, at, room) for at in range(len(items))]
+    most = 2 * size_of(CALL)
+    ends = [group_behind(items, at, most, ROOM) for at in range(len(items))]
     assert ends == [2, 2, 3, 4]
+
+
+def test_group_has_room_for_names_and_for_errors_in_the_place_of_calls() -> None:
+    """A name of a character has up to four bytes."""
+    named = make_call("\U0001f3e6" * 10, 1, Kind.ASYNC, b"abc", name="n", sequence=1)
+    assert room_of(named) == ANSWER_BYTES + 2 * 40
+    assert room_of(make_call("bank", 1, Kind.FORK, bytes(1000))) == size_of(CALL) + 997 + 4
+    assert room_of(make_call("bank", 1, Kind.ASYNC, bytes(1000), name="n", sequence=1)) > 1000 + ITEM_BYTES
+    ends = [group_behind([named] * 4, 0, ROOM, room) for room in (1, 2 * room_of(named) - 1, 2 * room_of(named))]
+    assert ends == [1, 1, 2]
 
 
 def told(what: What, target: str) -> Given:

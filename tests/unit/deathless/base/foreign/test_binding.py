@@ -3,8 +3,15 @@
 import msgspec
 import pytest
 
-from deathless.base.foreign.binding import INPUTS, SERVICE_MODULE, binding_config, message_bytes
+from deathless.base.foreign.binding import (
+    INPUTS,
+    NAME_BYTES_MAX,
+    SERVICE_MODULE,
+    binding_config,
+    message_bytes,
+)
 from deathless.base.manifest import Manifest, relation_problems, replica_configs
+from deathless.protocols.ambrosia.bounds import Bounds
 
 BINDING: dict[str, object] = {"command": ["./counter", "--send={sendPort}"]}
 
@@ -64,11 +71,28 @@ def test_application_may_have_another_name() -> None:
             "spec.sources",
             "is the application's own",
         ),
+        ({"binding": {"command": ["./counter", "a\0b"]}}, "spec.binding.command.1", "has a zero byte"),
+        ({"binding": {**BINDING, "environment": {"A=B": "c"}}}, "spec.binding.environment", "is no name of a variable"),
+        ({"binding": {**BINDING, "environment": {"A\0": "c"}}}, "spec.binding.environment", "is no name of a variable"),
+        ({"binding": {**BINDING, "environment": {"A": "\0"}}}, "spec.binding.environment.A", "has a zero byte"),
+        ({"binding": {**BINDING, "instanceName": "\0"}}, "spec.binding.instanceName", "has a zero byte"),
+        (
+            {"binding": {**BINDING, "instanceName": "ü" * 257}},
+            "spec.binding.instanceName",
+            "has 514 bytes, more than 512",
+        ),
     ],
 )
 def test_what_contradicts_is_named(spec: dict[str, object], at: str, what: str) -> None:
     """With its place."""
     assert (at, what) in problems(**spec)
+
+
+def test_longest_name_of_a_program_is_that_of_the_protocol() -> None:
+    """And such a program may be started."""
+    assert Bounds().name_bytes_max == NAME_BYTES_MAX
+    longest = "ü" * (NAME_BYTES_MAX // 2)
+    assert problems(binding={**BINDING, "instanceName": longest, "environment": {"Ä ": "=\n"}}) == []
 
 
 @pytest.mark.parametrize("binding", [{}, {"command": []}, {"command": [""]}, {**BINDING, "protocol": "other"}])

@@ -38,6 +38,19 @@ def test_replica_is_added_and_shares_the_log(tmp_path: Path, capsys: pytest.Capt
     assert "--log" in capsys.readouterr().err
 
 
+def test_instance_that_is_registered_again_keeps_its_replicas_as_long_as_they_share_its_log(tmp_path: Path) -> None:
+    """An upgrade registers it again, and its replicas are started behind that."""
+    added = Replica(receive_port=2000, send_port=2001)
+    assert main(tmp_path, REGISTER) == 0
+    assert main(tmp_path, ["AddReplica", "-r=1", "-i=counter", "-rp=2000", "-sp=2001"]) == 0
+    assert main(tmp_path, [*REGISTER, "-rp=1002", "-uv=1"]) == 0
+    assert registration_of(tmp_path, "counter").replicas == {0: Replica(receive_port=1002, send_port=1001), 1: added}
+    assert main(tmp_path, [*REGISTER, "-l=/elsewhere"]) == 0
+    assert list(registration_of(tmp_path, "counter").replicas) == [0]
+    next((tmp_path / "registrations").iterdir()).write_text("{")
+    assert main(tmp_path, REGISTER) == 0
+
+
 def test_version_to_go_over_to_is_registered_and_no_replica_is_added_for_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

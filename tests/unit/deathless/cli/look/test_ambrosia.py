@@ -75,8 +75,9 @@ def test_options_of_the_program_are_its_own(plans: list[Plan], tmp_path: Path) -
 def test_a_program_is_not_checked_with_calls_that_it_may_not_know(
     plans: list[Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["ambrosia", "check", "right"]) == 2
-    assert "--method" in capsys.readouterr().err
+    for options in ([], ["--method", str(1 << 31)], ["--method", str(-(1 << 31) - 1)]):
+        assert main(["ambrosia", "check", *options, "right"]) == 2
+        assert "--method" in capsys.readouterr().err
     assert not plans
 
 

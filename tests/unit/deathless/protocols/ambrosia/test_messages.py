@@ -95,7 +95,7 @@ def test_a_checkpoint_is_announced_by_a_long() -> None:
 WRONG = [
     ("", "ends within its length of the destination"),
     ("01", "destination has -1 bytes"),
-    ("feffffff0f", "destination has 2147483647 bytes, 0 to 512"),
+    ("feffffff0f", "ends within the destination, 2147483647 bytes"),
     ("04ff", "ends within the destination, 2 bytes"),
     ("04ffff000201", "no UTF-8: ffff; its length counts bytes"),
     ("00", "ends before its return byte"),

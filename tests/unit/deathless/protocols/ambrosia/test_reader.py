@@ -28,6 +28,7 @@ from deathless.protocols.ambrosia.messages import (
     encode_batch,
     encode_message,
     head_bytes,
+    nobody_of,
 )
 from deathless.protocols.ambrosia.reader import StreamReader
 from deathless.protocols.ambrosia_binding.encoding import (
@@ -42,6 +43,7 @@ from deathless.protocols.ambrosia_binding.encoding import (
     outgoing_call,
 )
 
+CUTS = st.lists(st.integers(0, 6000), max_size=8)
 SMALL = Bounds(message_bytes_max=1200, name_bytes_max=16, checkpoint_bytes_max=1 << 20)
 RPCS = [
     outgoing_call("", Call(1, CallType.FORKED, b"self")),
@@ -130,6 +132,37 @@ def test_an_rpc_that_is_too_long_costs_itself_alone(wrap: bool, cuts: list[int])
     assert five == three
 
 
+@given(size=st.sampled_from([17, 600, 1190, 2400]), arguments=st.sampled_from([0, 900]), cuts=CUTS)
+def test_a_call_to_a_name_that_is_too_long_goes_to_nobody_and_costs_itself_alone(
+    size: int, arguments: int, cuts: list[int]
+) -> None:
+    """Whether the message is too long as well, and whoever is told of the name before."""
+    called = outgoing_call("n" * size, Call(4, CallType.AWAITED, bytes(arguments), "me", 9))
+    data = RPCS[0] + message(Tag.ATTACH_TO, b"n" * size) + called + RPCS[2]
+    first, attached, item, last = read(data, cuts)
+    assert [first, last] == [*read(RPCS[0]), *read(RPCS[2])]
+    assert attached == AttachTo(nobody_of(size))
+    assert isinstance(item, Rpc | Oversized)
+    assert isinstance(item, Rpc) is (len(called) - 3 <= SMALL.message_bytes_max)
+    assert (item.destination, item.kind, item.method) == (nobody_of(size), Kind.ASYNC, 4)
+    assert (item.name, item.sequence) == ("me", 9)
+
+
+def test_forks_to_a_name_that_is_too_long_are_read_one_by_one() -> None:
+    """To compare heads of that length costs more than to read them."""
+    fork = outgoing_call("n" * 1100, Call(4, CallType.FORKED, b"x"))
+    found = list(StreamReader(SMALL).feed_together(fork * 3))
+    assert [each.destination for each in found if isinstance(each, Rpc)] == [nobody_of(1100)] * 3
+
+
+@given(cuts=CUTS)
+def test_a_call_to_a_name_that_is_too_long_stands_in_a_batch_as_others_do(cuts: list[int]) -> None:
+    parts = [RPCS[0], outgoing_call("n" * 1500, Call(4, CallType.FORKED, b"x")), RPCS[2]]
+    one, two, three = read(message(Tag.RPC_BATCH, number(3), *parts), cuts)
+    assert isinstance(two, Oversized)
+    assert (two.destination, [one, three]) == (nobody_of(1500), [*read(RPCS[0]), *read(RPCS[2])])
+
+
 def test_the_longest_message_that_is_allowed_is_read() -> None:
     rpc = outgoing_call("", Call(1, CallType.FORKED, bytes(SMALL.message_bytes_max - 5)))
     [item] = read(rpc)
@@ -147,7 +180,7 @@ WRONG = [
     ("02" + "ff", "type of a message is 255"),
     *((f"02{code:02x}", "never comes from an application") for code in (3, 4, 10, 11, 12, 13, 14, 15)),
     ("04" + "02" + "00", "TAKE_CHECKPOINT has 2 bytes, at most 1"),
-    ("24" + "01", "ATTACH_TO has 18 bytes, at most 17"),
+    (number(1300).hex() + "00" + number(2401).hex(), "destination has 2401 bytes, at most 2400 are gone through"),
     ("feffffff0f" + "09", "INITIAL has 2147483647 bytes, at most 1200"),
     ("18" + "08", "CHECKPOINT has 12 bytes, at most 11"),
     ("04" + "08" + "01", "length of the checkpoint is -1"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -83,6 +85,12 @@ class Owner:
         return self.death
 
 
+def kill_and_wait(pid: int) -> None:
+    """Kill a process; it is gone behind this, and the loop has not seen it."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
 @asynccontextmanager
 async def started(script: str, **settings: object) -> AsyncIterator[tuple[Application, ApplicationMachine, Owner]]:
     owner, machine = Owner(), ApplicationMachine(name="pti", committer=1)
@@ -119,6 +127,37 @@ async def test_a_process_that_is_killed_while_a_child_keeps_its_connections_is_o
         os.kill(application.pid, signal.SIGKILL)
         death = await owner.dead()
     assert (death.cause, death.exit_code) == (Cause.EXITED, -signal.SIGKILL)
+
+
+@pytest.mark.asyncio
+async def test_what_waits_for_one_that_died_with_something_unread_is_asked_without_harm() -> None:
+    """Its connection was reset, which the loop has not seen yet: whoever gives it a checkpoint asks just then."""
+    async with started(CONNECT + "time.sleep(1000)") as (application, _, owner):
+        await owner.until(lambda: owner.connected)
+        application.order(on.Load(length=1 << 16, lsn=5, records=1, lanes=()))
+        application.order(on.LoadPart(data=bytes(1 << 15)))
+        kill_and_wait(application.pid)
+        application.order(on.LoadPart(data=bytes(1 << 15)))
+        assert application.waiting >= 0
+        death = await owner.dead()
+    assert isinstance(death.error, ApplicationEnded)
+
+
+@pytest.mark.asyncio
+async def test_one_that_resets_a_connection_leaves_the_port_to_the_next_one() -> None:
+    """It came and went before anybody looked whose it was."""
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    async with started("", command=()) as (application, _, owner):
+        receive, send = application.ports
+        with socket.create_connection(("127.0.0.1", receive)) as reset:
+            reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _, outgoing = await asyncio.open_connection("127.0.0.1", receive)
+        _, kept = await asyncio.open_connection("127.0.0.1", send)
+        await owner.until(lambda: owner.connected)
+        for each in (outgoing, kept):
+            each.close()
+    assert failed == []
 
 
 @pytest.mark.asyncio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_it_becomes_the_command() -> None:
     done = run(str(os.getpid()), "/bin/sh", "-c", 'echo "$0 $1"; exit 5', "a", "b")
     assert (done.returncode, done.stdout) == (5, "a b\n")
+
+
+def test_signals_that_python_ignores_are_not_ignored_by_the_command() -> None:
+    """A command that it starts in a pipe would go on when nobody reads that any more."""
+    done = run(str(os.getpid()), "/bin/sh", "-c", "grep SigIgn /proc/$$/status")
+    ignored = int(done.stdout.split()[1], 16)
+    assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (number - 1) & 1] == []
 
 
 def test_a_parent_that_is_gone_already_is_found_out() -> None:

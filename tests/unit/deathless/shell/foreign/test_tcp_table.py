@@ -29,6 +29,17 @@ def test_a_connection_that_is_not_there_is_not_found() -> None:
     assert find_end([], OURS, OTHER) is None
 
 
+def test_end_of_a_connection_that_was_reset_is_not_found() -> None:
+    """A process that dies with something unread leaves such a one, and whoever looks need not know it yet."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reader = socket.create_connection(listener.getsockname())
+        with listener.accept()[0] as writer:
+            writer.sendall(bytes(1000))
+            reader.close()
+            assert end_of_peer(writer) is None
+            assert waiting_for_peer(writer) == 0
+
+
 def test_what_lies_unread_in_the_others_socket_is_seen_though_ours_is_empty() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,

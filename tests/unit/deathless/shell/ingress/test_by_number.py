@@ -197,6 +197,22 @@ async def test_services_of_programs_and_handwritten_handlers_take_any_number() -
         }  # fmt: skip
 
 
+async def test_fork_is_a_call_where_another_handler_has_that_name() -> None:
+    """Whoever prefers no result gets one then."""
+    mailer = Service("mailer", state=Account)
+
+    @mailer.handler(name="call")
+    def called(account: Account, ctx: Context, method: int, args: bytes) -> bytes:
+        return args
+
+    @mailer.handler
+    def send(account: Account, ctx: Context, to: str) -> None: ...
+
+    route = found(mailer, b"7", prefer=b"return=minimal")
+    assert route is not None
+    assert (route.name, msgspec.to_builtins(route.from_bytes(b"x"))) == ("call", {"method": 7, "args": "eA=="})
+
+
 async def test_other_handlers_of_that_name_take_no_numbers() -> None:
     phone = Service("phone", state=Account)
 
