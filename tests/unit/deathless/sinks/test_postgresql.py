@@ -478,8 +478,8 @@ def test_row_that_is_refused_is_kept_and_stored_once_the_table_is_mended(tables:
         assert '"number":3,"text":"bad"' in kept.row
         with pytest.raises(SinkRowRefused, match="23514"):
             await operator.retry(KEY, 3, "too early")
-        [again] = await operator.refused(KEY)
-        assert "23514" in again.why, "the reason is that of now"
+        [refused] = await operator.refused(KEY)
+        assert "23514" in refused.why, "the reason is that of now"
         tables.run("ALTER TABLE facts DROP CONSTRAINT facts_text_check")
         await operator.retry(KEY, 3, "mended")
         assert (tables.numbers(), await operator.refused(KEY)) == ([1, 2, 3, 4, 5], [])

@@ -24,6 +24,13 @@ def test_what_is_unpacked_is_what_was_packed() -> None:
 
 def test_statements_are_about_the_schemas_own_table() -> None:
     statements = RefusedStatements("mine")
-    for each in (statements.create, statements.keep, statements.all, statements.lock, statements.drop):
+    for each in (
+        statements.create,
+        statements.keep,
+        statements.next,
+        statements.again,
+        statements.lock,
+        statements.drop,
+    ):
         assert b'"mine".deathless_sink_refused' in each
         assert b"{" not in each

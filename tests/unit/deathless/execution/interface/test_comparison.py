@@ -116,7 +116,7 @@ def shop(result: type, *, ask: bool = False) -> Service:
     def pay(account: Account, ctx: Context) -> None: ...
 
     price.__annotations__["return"] = pay.__annotations__["return"] = result
-    made.query(price) if ask else made.handler(pay)  # type: ignore[call-overload]  # the annotation is made here
+    made.query(price) if ask else made.handler(pay)
     return made
 
 
