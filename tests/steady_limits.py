@@ -218,7 +218,7 @@ STEADY: Final = {
     "runtime/deathless/shell/pod/entry.py": ("LOOK_S",),
     "runtime/deathless/shell/operate/upgrading/rehearsal.py": ("END_S", "TURNS_S", "ASK_S"),
     "runtime/deathless/shell/operate/upgrading/live_log.py": ("POLL_S", "COUNT_S", "LOOK_S", "IDLE_LOOK_S"),
-    "runtime/deathless/shell/operate/upgrading/logged_answers.py": ("RUN_S",),
+    "runtime/deathless/shell/operate/upgrading/logged_answers.py": ("RUN_S", "TURNS_S", "WAIT_S"),
     "runtime/deathless/shell/operate/upgrading/reload.py": ("POLL_S",),
     "runtime/deathless/shell/operate/start_code.py": ("LOOK_S",),
     "runtime/deathless/shell/operate/status.py": ("ASK_S",),

@@ -216,8 +216,10 @@ PORTS = [
         (
             "shell/web/json_bodies.py::_scan",
             "shell/ingress/routes.py::Route.__init__",
-            "shell/ingress/routes.py::Route._from_json",
-            "shell/ingress/routes.py::Route._put_key",
+            "shell/ingress/routes.py::_Form.__init__",
+            "shell/ingress/routes.py::_Form._put_key",
+            "shell/ingress/routes.py::_Form.from_json",
+            "shell/ingress/routes.py::_Form.knows",
         ),
         of(http_body),
         b'{"target":"bob","amount":1}',
@@ -225,7 +227,7 @@ PORTS = [
     ),
     Door(
         "the query string of HTTP",
-        ("shell/ingress/routes.py::Route._from_query",),
+        ("shell/ingress/routes.py::_Form.from_query",),
         of(http_query),
         b"first=7&exact=1",
         packed_bytes,

@@ -147,7 +147,12 @@ def test_rows_that_are_kept_are_run_again_all_or_those_that_are_named(
         "source flights: 0 taken in, 1 refused again",
     ]
     assert bench.run("replay", "flights", "9", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"source": "flights", "ran": 0, "refusedAgain": [9]}
+    assert json.loads(capsys.readouterr().out) == {
+        "source": "flights",
+        "ran": 0,
+        "refusedAgain": [9],
+        "why": ["DL3014 ValueError: no"],
+    }
     assert bench.run("replay", "flights", "--stream", "4") == 0
 
 
