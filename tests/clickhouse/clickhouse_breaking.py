@@ -21,7 +21,12 @@ class Breaking(Client):
         self.count = 0
         self._at = at
         self._after = after
+        self._at_rows = False
         self._kill: tuple[int, int, Server | None] = (0, 0, None)
+
+    def break_at_rows(self) -> None:
+        """Break at the next statement that inserts rows of a block."""
+        self._at_rows = True
 
     def kill_at(self, at: int, turns: int, server: Server) -> None:
         """Kill the server, so many turns of the event loop after this statement was begun."""
@@ -37,7 +42,7 @@ class Breaking(Client):
         columns: str = "",
     ) -> bytes:
         self.count += 1
-        broken = self.count == self._at
+        broken = self.count == self._at or (self._at_rows and rows is not None)
         if broken and not self._after:
             raise SinkUnavailable("died before it")
         sent = asyncio.ensure_future(super().run(statement, settings, name=name, rows=rows, columns=columns))
