@@ -219,7 +219,6 @@ PORTS = [
             "shell/ingress/routes.py::_Form.__init__",
             "shell/ingress/routes.py::_Form._put_key",
             "shell/ingress/routes.py::_Form.from_json",
-            "shell/ingress/routes.py::_Form.knows",
         ),
         of(http_body),
         b'{"target":"bob","amount":1}',

@@ -262,5 +262,8 @@ def test_the_recorded_seed_shows_what_a_safeguard_is_for(mutant: Mutant) -> None
     assert not run_driver_seed(seed).wrong
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
-        shows = lambda tried: bool(run_driver_seed(tried).wrong)  # noqa: E731
-        check_recorded(seed, shows, mutant.__name__, tried_max=SEEDS_TRIED_MAX)
+        check_recorded(seed, is_wrong, mutant.__name__, tried_max=SEEDS_TRIED_MAX)
+
+
+def is_wrong(seed: int) -> bool:
+    return bool(run_driver_seed(seed).wrong)

@@ -126,7 +126,10 @@ CASES: Final = (
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_checker_sees_the_defect_and_nothing_without_it(case: Case) -> None:
     """The recorded seed does; where it no longer does the program has changed, and the seed to record is named."""
-    shows = lambda seed: case.shows(case.run(seed, broken=True))  # noqa: E731
+
+    def shows(seed: int) -> bool:
+        return case.shows(case.run(seed, broken=True))
+
     check_recorded(case.seed, shows, f"{case.name} to {case.checker}", tried_max=SEEDS_TRIED_MAX)
     sound = case.run(case.seed, broken=False)
     assert sound.good, "\n".join(map(str, sound.violations[:5]))

@@ -104,9 +104,9 @@ class Checkpointing:
 
     async def pieces(self, found: Found) -> AsyncIterator[bytes]:
         """Give a checkpoint's bytes, piece by piece. Raises: OSError."""
-        pieces = self._folder.blob(found)
-        while piece := await asyncio.to_thread(_next, pieces):
-            yield piece
+        with contextlib.closing(self._folder.blob(found)) as pieces:
+            while piece := await asyncio.to_thread(_next, pieces):
+                yield piece
 
     def add(self, action: BeginFile | WriteFile | EndFile) -> None:
         """Have this done behind what was added before."""

@@ -151,9 +151,8 @@ async def replay(order: ReplayOrder, tell: Callable[[str], None]) -> ReplayRepor
         OSError: a file can't be read.
     """
     found, blob, feed, end = await asyncio.to_thread(_place, order)
-    with contextlib.closing(blob):
-        run = Run(order.settings, found.head)
-        await run.over(blob, feed, end, tell, upgraded=order.upgraded)
+    run = Run(order.settings, found.head)
+    await run.over(blob, feed, end, tell, upgraded=order.upgraded)
     return _report(order, found.head.position, run.rerun)
 
 
@@ -173,8 +172,7 @@ async def debug(order: ReplayOrder, watching: Watching) -> None:
         watching.ran(_report(order, found.head.position, run.rerun))
         await run.gone()
 
-    with contextlib.closing(blob):
-        await run.over(blob, feed, end, lambda _: None, upgraded=order.upgraded, ready=watching.ready, behind=behind)
+    await run.over(blob, feed, end, lambda _: None, upgraded=order.upgraded, ready=watching.ready, behind=behind)
 
 
 def _place(order: ReplayOrder) -> tuple[Found, Blob, Feed, int]:
@@ -185,7 +183,7 @@ def _place(order: ReplayOrder) -> tuple[Found, Blob, Feed, int]:
     """
     folder = Checkpoints(RealFileSystem(Path(order.directory)), "")
     start = _numbered(folder, order.number) if order.number else order.start
-    found, blob = find_open(folder, start=start, oldest=order.oldest)
+    found, blob = _find_open(folder, start=start, oldest=order.oldest)
     with contextlib.ExitStack() as kept:
         kept.callback(blob.close)
         feed, end = _rows_behind(folder, found, order)
@@ -210,7 +208,7 @@ def _rows_behind(folder: Checkpoints, found: Found, order: ReplayOrder) -> tuple
     return feed, end
 
 
-def find_open(folder: Checkpoints, *, start: int | None = None, oldest: bool = False) -> tuple[Found, Blob]:
+def _find_open(folder: Checkpoints, *, start: int | None = None, oldest: bool = False) -> tuple[Found, Blob]:
     """Give the checkpoint to begin from, as `find`, and its bytes. Raises: as `find`."""
     while True:
         found = find(folder, start=start, oldest=oldest)
@@ -344,7 +342,7 @@ class Run:
 
     async def over(
         self,
-        blob: Iterator[bytes],
+        blob: Blob,
         feed: Feed,
         end: int,
         tell: Callable[[str], None],
@@ -356,7 +354,7 @@ class Run:
         """Run it over all rows from the checkpoint on, as far as it does not part from the log.
 
         Args:
-            blob: of the checkpoint.
+            blob: of the checkpoint; it is closed at the end.
             feed: gives the rows.
             end: position of the last one.
             tell: told how far it is.
@@ -383,6 +381,7 @@ class Run:
             self.drop()
             raise
         finally:
+            blob.close()
             await self._end()
 
     def drop(self) -> None:

@@ -81,7 +81,7 @@ class PipelineClient:
         """Give one for an agent or its driver. Raises: InvalidConfig, InvalidArgument, PermissionRefused."""
         if config.directory:
             return cls.of(find_target("", config.directory, every=True))
-        token = TokenFile(config.service_token_file) if config.service_token_file else None
+        token = ShownToken(config.service_token_file) if config.service_token_file else None
         return cls(config.pipeline, config.addresses, token=token, tls=config.tls, shards=1)
 
     def __enter__(self) -> Self:
@@ -211,8 +211,8 @@ class PipelineClient:
         return found
 
 
-class TokenFile:
-    """The token in a file, which may be replaced; while the file can't be read it is the one of before.
+class ShownToken:
+    """The token to show, in a file, which may be replaced; while the file can't be read it is the one of before.
 
     Args:
         path: of the file.

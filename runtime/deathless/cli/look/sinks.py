@@ -173,7 +173,7 @@ def retry(name: str, positions: tuple[int, ...], reason: str, manifest: str, dir
 
     stored, again = asyncio.run(work())
     if as_json:
-        whys = {str(at): why for at, why in again.items()}
+        whys = list(again.values())  # in the same order
         print_json({"sink": name, "stored": stored, "refusedAgain": list(again), "why": whys, **shard_of_it(found)})
         return 0
     for text in again.values():

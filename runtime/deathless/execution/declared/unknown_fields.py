@@ -5,7 +5,7 @@ otherwise. Where a value is read by another type than the one that wrote it, tha
 once more as plain maps and lists, beside its type.
 
     find = unknown_fields(Account)
-    find({"cents": 5, "note": "x"}, found)      found == [("Account", "note")]
+    unknown_in(find, data)      [("Account", "note")]
 
 Guarantees: each field of a class, at any depth, that the type does not name is found, in one pass over the value; what
 can't hold any costs nothing. Does not: check types (the decoder does). Imports base and codec.
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+import msgspec
 from msgspec import inspect as shapes
 
 Found = list[tuple[str, str]]  # (name of the class, name of the field in the bytes)
@@ -32,6 +33,25 @@ def unknown_fields(stated: object, allowed: Collection[tuple[str, str]] = ()) ->
         allowed: (class, field) that need not be known.
     """
     return _Compiler(frozenset(allowed)).finder(shapes.type_info(stated))
+
+
+decode_plain: Final = msgspec.msgpack.Decoder().decode
+
+
+def unknown_in(
+    find: Finder | None, data: bytes, decode: Callable[[bytes], object] = decode_plain
+) -> list[tuple[str, str]]:
+    """Give the unknown fields of an encoded value: (name of the class, name of the field), in the order of the bytes.
+
+    Args:
+        find: of its type; None: it can't have any.
+        data: the value.
+        decode: gives it as plain maps and lists.
+    """
+    found: Found = []
+    if find is not None:
+        find(decode(data), found)
+    return found
 
 
 def class_name(cls: object) -> str:

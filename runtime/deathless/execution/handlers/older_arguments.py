@@ -4,8 +4,8 @@ Callers and peers are upgraded at times of their own, so the old arguments go on
 that waited at it. Functions of `accepts` make the new ones of them.
 
     Form(kind).read(data)       a value of just this type: fields that the type does not know are refused at any depth
-    OlderForms.find(data)       the newest older form that bytes have, if they are not in the present one
     OlderForm.renew(value)      the present arguments, as bytes
+    OlderForms.decode(data)     the present arguments, in whichever form the bytes are
 
 **Bytes have one form.** What one type calls `amount`, another one would read as nothing at all, since decoders pass
 over what they do not know. So a form is told by all names that are in the bytes. Code with two forms that one text
@@ -18,20 +18,19 @@ version a caller is of. Imports author and declared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 
 from deathless.codec.nesting import is_too_deep
 from deathless.execution.author.changes import Accepted
 from deathless.execution.author.service import HandlerSpec, Service
-from deathless.execution.declared.unknown_fields import Found, unknown_fields
+from deathless.execution.declared.unknown_fields import unknown_fields, unknown_in
 from deathless.execution.values.ordered import encode_any
 
 T = TypeVar("T")
 Drops = frozenset[tuple[str, str]]
-_plain: Final = msgspec.msgpack.Decoder().decode
 
 
 class Form(Generic[T]):
@@ -53,12 +52,9 @@ class Form(Generic[T]):
         if is_too_deep(data):
             raise msgspec.ValidationError("they are nested too deep")
         value = self._decode(data)
-        if self._find is not None:
-            found: Found = []
-            self._find(_plain(data), found)
-            if found:
-                cls, field = found[0]
-                raise msgspec.ValidationError(f"{cls} has no field `{field}`")
+        if unknown := unknown_in(self._find, data):
+            cls, field = unknown[0]
+            raise msgspec.ValidationError(f"{cls} has no field `{field}`")
         return value
 
 
@@ -100,7 +96,7 @@ class OlderForms:
 
     Args:
         spec: the handler.
-        forms: at least one.
+        forms: by their versions, at least one.
     """
 
     __slots__ = ("_forms", "_present")
@@ -109,34 +105,48 @@ class OlderForms:
         self._present = Form(spec.args_type)
         self._forms = [forms[version] for version in sorted(forms, reverse=True)]
 
-    def find(self, data: bytes) -> tuple[OlderForm, msgspec.Struct] | None:
-        """Give the form of the bytes and what they say; None: the present form, or none that is known.
+    def decode(self, data: bytes, lenient: Callable[[bytes], msgspec.Struct]) -> msgspec.Struct:
+        """Give the present arguments.
 
-        Raises: what types of the author raise.
+        Args:
+            data: in whichever form.
+            lenient: decodes what is in no form that is known; it raises, or passes over what it does not know.
+
+        Raises: Unfit; what the function, `lenient` and types of the author raise.
         """
-        if _is_of(self._present, data) is not None:
-            return None
-        for older in self._forms:
-            value = _is_of(older.form, data)
-            if value is not None:
-                return older, value
-        return None
+        value = _value(self._present, data)
+        if value is not None:
+            return value
+        found = self._older(data)
+        return lenient(data if found is None else found[0].renew(found[1]))
 
     def renewed(self, data: bytes) -> bytes:
-        """Give the present arguments; those that are in no older form as they are.
+        """Give the present arguments as bytes; those that are in no older form as they are.
 
-        Raises: Unfit; what the function raises.
+        Raises: Unfit; what the function and types of the author raise.
         """
-        found = self.find(data)
+        found = self._find(data)
         return data if found is None else found[0].renew(found[1])
 
     def meaning(self, data: bytes) -> bytes | None:
         """Give what arguments in an older form mean, as the handler of then encoded it; None: they are in none."""
-        found = self.find(data)
+        found = self._find(data)
         return None if found is None else encode_any(found[1])
 
+    def _find(self, data: bytes) -> tuple[OlderForm, msgspec.Struct] | None:
+        return None if _value(self._present, data) is not None else self._older(data)
 
-def _is_of(form: Form[T], data: bytes) -> T | None:
+    def _older(self, data: bytes) -> tuple[OlderForm, msgspec.Struct] | None:
+        """Give the form of bytes that are not in the present one, and what they say; None: none that is known."""
+        for older in self._forms:
+            value = _value(older.form, data)
+            if value is not None:
+                return older, value
+        return None
+
+
+def _value(form: Form[T], data: bytes) -> T | None:
+    """Give the value; None: the bytes are of another form."""
     try:
         return form.read(data)
     except msgspec.MsgspecError:

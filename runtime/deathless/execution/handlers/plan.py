@@ -109,7 +109,7 @@ class Plan:
         else:
             decode: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
             decode = shallow_decoder(spec.args_type, decode)
-            self.decode_arguments = decode if older is None else lambda data: decode(older.renewed(data))
+            self.decode_arguments = decode if older is None else lambda data: older.decode(data, decode)
         # Equal arguments give equal bytes: sets and maps are sorted.
         self.encode_arguments: Encode = ordered_encoder(sorts_itself=sorts_itself(spec.args_type))
         self.encode_result = encoder(spec.result_type)

@@ -25,9 +25,9 @@ from deathless.codec.map_entries import show_key
 from deathless.execution.author.changes import Gap
 from deathless.execution.author.service import Service
 from deathless.execution.author.signature import map_types
+from deathless.execution.declared.unknown_fields import decode_plain
 from deathless.execution.interface.interface import Interface
 from deathless.execution.interface.misfit import Misfit, Tally
-from deathless.execution.migration.hop import decode_plain
 from deathless.execution.migration.items import NO_ITEMS, Items
 from deathless.execution.migration.state import Migrator, parted
 from deathless.execution.values.failure import bounded

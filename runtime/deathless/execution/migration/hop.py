@@ -13,7 +13,7 @@ as it is, and nothing was kept. Does not: count (see state). Imports base and co
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple, get_args, get_origin
+from typing import NamedTuple, get_args, get_origin
 
 import msgspec
 
@@ -23,7 +23,7 @@ from deathless.codec.map_entries import decode_item, encode_item, prefix_of
 from deathless.execution.author.changes import Hop, Step, renamed_key
 from deathless.execution.author.migration import NO_MAPS, Migration
 from deathless.execution.author.signature import map_types
-from deathless.execution.declared.unknown_fields import Finder, Found, unknown_fields
+from deathless.execution.declared.unknown_fields import Finder, Found, decode_plain, unknown_fields, unknown_in
 from deathless.execution.handlers.plan import check_key, encoder
 from deathless.execution.maps.map import Map, decode_map, encode_map, view_of
 from deathless.execution.maps.table import Look, MapTable
@@ -31,7 +31,6 @@ from deathless.execution.maps.view import MapField
 from deathless.execution.migration.items import Items, OldItems, bound, chain_of, map_fields
 from deathless.execution.values.function import place
 
-decode_plain: Final = msgspec.msgpack.Decoder().decode
 Decode = Callable[[bytes], object]
 
 
@@ -102,11 +101,8 @@ class Stretch:
 
     def refuse_unknown(self, data: bytes) -> None:
         """Raise Unknown where the bytes have fields that the old type does not know."""
-        if self.find is not None:
-            found: Found = []
-            self.find(decode_plain(data), found)
-            if found:
-                raise Unknown(found)
+        if found := unknown_in(self.find, data):
+            raise Unknown(found)
 
     def plain(self, data: bytes, m: Migration) -> bytes:
         """Migrate a state without maps.
@@ -261,11 +257,8 @@ class _ItemStretch:
         return after
 
     def _refuse_unknown(self, data: bytes) -> None:
-        if self._find is not None:
-            found: Found = []
-            self._find(decode_plain(data), found)
-            if found:
-                raise Unknown(found)
+        if found := unknown_in(self._find, data):
+            raise Unknown(found)
 
 
 def _renames(name: str, step: Step, value: object) -> bool:

@@ -23,12 +23,11 @@ import msgspec
 from deathless.codec.untrusted import UNREADABLE, read_msgpack
 from deathless.codec.wire import ReplyError, Status
 from deathless.execution.author.service import Service
-from deathless.execution.declared.unknown_fields import Finder, unknown_fields
+from deathless.execution.declared.unknown_fields import Finder, unknown_fields, unknown_in
 from deathless.execution.interface.interface import Interface
 from deathless.execution.invocations.comparison import Comparison
 from deathless.execution.invocations.translation import Translator
 from deathless.execution.migration.determinism import first_difference, shown_value
-from deathless.execution.migration.hop import decode_plain
 from deathless.execution.rehearsal.findings import cut
 from deathless.execution.turn.asked_operation import decode_asked, name_of, tell_apart
 from deathless.execution.values.failure import BUGS, FATAL
@@ -92,10 +91,7 @@ class Sameness:
         if handler not in self._finders:
             spec = self._service.specs.get(handler)
             self._finders[handler] = None if spec is None else unknown_fields(spec.result_type)
-        find, found = self._finders[handler], list[tuple[str, str]]()
-        if find is not None:
-            find(decode_plain(expected[1:]), found)
-        return bool(found)
+        return bool(unknown_in(self._finders[handler], expected[1:]))
 
     def asked(self, expected: Sequence[bytes], found: Sequence[bytes]) -> Pair | None:
         """Give the first difference between what two turns asked for; None: there is none."""

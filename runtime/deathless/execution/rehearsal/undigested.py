@@ -15,23 +15,19 @@ Guarantees: states, replies and digests are those of HandlerExecutor. Does not: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
-from deathless.base.limits import Limits
-from deathless.base.shards import Sharding
-from deathless.execution.author.service import Service
-from deathless.execution.executor import HandlerExecutor, Hide, nothing_hidden
-from deathless.execution.handlers.entities import Changed
+from deathless.execution.executor import HandlerExecutor
+from deathless.execution.handlers.entities import Changed, Entities
 from deathless.execution.handlers.plan import Plan
 from deathless.execution.invocations.all_invocations import Invocations
 from deathless.execution.invocations.invocation import Invocation, Turned
 from deathless.execution.invocations.journal import Origin
+from deathless.execution.invocations.schedules import Schedules
 from deathless.execution.turn.operations import Operation, Promise, Timer
-from deathless.execution.turn.running import RunningPage
-from deathless.execution.turn.turn import Asked, Turn
-from deathless.execution.values.failure import Tell, untold
-from deathless.execution.values.key_table import KeyTable
+from deathless.execution.turn.running import Blame
+from deathless.execution.turn.turn import Asked, Settings, Turn
 
 _REPLY: Final = 0
 """Number of the promise of a reply: what it is given is a reply of the message that gives it."""
@@ -42,8 +38,15 @@ class _Table(Invocations):
 
     __slots__ = ("_handler", "found")
 
-    def watch(self) -> None:
-        """Begin to look."""
+    def __init__(
+        self,
+        plans: Mapping[bytes, Plan],
+        entities: Entities,
+        settings: Settings,
+        schedules: Schedules,
+        blame: Blame,
+    ) -> None:
+        super().__init__(plans, entities, settings, schedules, blame)
         self.found: dict[str, str] = {}  # what was asked for first, by the handler that asked
         self._handler = ""
 
@@ -76,31 +79,14 @@ def _undigested(asked: Asked) -> str:
 class Undigested(HandlerExecutor):
     """See the module; arguments are those of HandlerExecutor."""
 
-    __slots__ = ("_table",)
+    __slots__ = ()
     make_table = _Table
-
-    def __init__(
-        self,
-        service: Service,
-        limits: Limits,
-        seed: bytes,
-        keys: KeyTable,
-        running: RunningPage,
-        hide: Hide = nothing_hidden,
-        sharding: Sharding | None = None,
-        *,
-        more_memory: Callable[[], object] = int,
-        tell: Tell = untold,
-    ) -> None:
-        super().__init__(service, limits, seed, keys, running, hide, sharding, more_memory=more_memory, tell=tell)
-        assert isinstance(self._invocations, _Table)
-        self._table: _Table = self._invocations
-        self._table.watch()
 
     @property
     def found(self) -> dict[str, str]:
         """What no digest stands for: by handler, what it asked for first."""
-        return self._table.found
+        assert isinstance(self._invocations, _Table)
+        return self._invocations.found
 
 
 def undigested_in(executor: object) -> dict[str, str]:

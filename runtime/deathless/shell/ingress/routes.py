@@ -7,9 +7,10 @@ the executor decodes. Does not: check that a handler would succeed. Imports exec
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -17,7 +18,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
 from deathless.execution.author.service import HandlerSpec
-from deathless.execution.declared.unknown_fields import Found, unknown_fields
+from deathless.execution.declared.unknown_fields import unknown_fields, unknown_in
 from deathless.shell.web.json_bodies import check_body
 from deathless.shell.web.json_results import result_as_json
 from deathless.shell.web.request import JSON
@@ -62,17 +63,15 @@ class _Form:
     __slots__ = ("_decode", "_find", "_first_key", "_kind")
 
     def __init__(self, kind: type[msgspec.Struct], first_key: str) -> None:
-        self._kind = kind
+        given = _given(kind)
+        self._kind = kind if kind.__struct_config__.forbid_unknown_fields else given
         self._first_key = first_key
-        self._decode: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(_given(kind)).decode
+        self._decode: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(given).decode
         self._find = unknown_fields(kind)
 
     def knows(self, body: bytes) -> bool:
         """Does the type know each field, at any depth, of a body that it decodes?"""
-        found: Found = []
-        if self._find is not None:
-            self._find(msgspec.json.decode(body), found)
-        return not found
+        return not unknown_in(self._find, body, msgspec.json.decode)
 
     def from_json(self, body: bytes, key: str) -> msgspec.Struct:
         """Give the arguments of a body. Raises: msgspec.MsgspecError, InvalidArgument; what the type raises."""
@@ -136,9 +135,7 @@ class Route:
         """Give the arguments of a POST. Raises: InvalidArgument."""
         body = body or b"{}"
         check_body(body)
-        return self._read(
-            lambda form: form.from_json(body, key), lambda form: form.knows(body) if self._older else True
-        )
+        return self._read(lambda form: form.from_json(body, key), lambda form: form.knows(body))
 
     def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
         """Give the arguments of a GET; texts become what the handler's types say.
@@ -149,25 +146,26 @@ class Route:
 
     def _read(self, read: Callable[[_Form], msgspec.Struct], knows: Callable[[_Form], bool]) -> msgspec.Struct:
         """Read arguments in the present form; where they are not quite of that, in an older one that they are of."""
-        first: Exception | None = None
-        value: msgspec.Struct | None = None
         try:
             value = read(self._form)
-            if knows(self._form):
-                return value
-        except Exception as error:  # noqa: BLE001  types are the author's
-            first = error
+        except Exception as error:
+            older = next(self._older_values(read, knows), None)
+            if older is None:
+                raise misfit(error) from error
+            return older
+        if self._older and not knows(self._form):
+            return next(self._older_values(read, knows), value)
+        return value
+
+    def _older_values(
+        self, read: Callable[[_Form], msgspec.Struct], knows: Callable[[_Form], bool]
+    ) -> Iterator[msgspec.Struct]:
+        """Yield arguments as each older form has them that they are of."""
         for form in self._older:
-            try:
+            with contextlib.suppress(Exception):  # it is of another form, whose types are the author's
                 older = read(form)
                 if knows(form):
-                    return older
-            except Exception:  # noqa: BLE001, S112  it is of another form
-                continue
-        if value is None:
-            assert first is not None, "it was read or refused"
-            raise misfit(first) from first
-        return value
+                    yield older
 
     def answer(self, result: bytes) -> Answer:
         """Give what is answered with a msgpack result. Raises: ResultUnreadable."""

@@ -37,8 +37,8 @@ from deathless.shell.service_code.syntax_tree import bytes_hash, source_hash
 
 SEMANTICS = "4"
 """Raised when the executor gives other bytes for the same messages than before."""
-SEMANTICS_OF_ACCEPTS = "5"
-"""Of code with `accepts`, whose functions builds before did not call for messages that come behind the cut."""
+ACCEPTS: Final = ".1"
+"""Behind it for code with `accepts`: builds before did not call its functions for what comes behind the cut."""
 DESCRIPTION: Final = "description"
 """The part that says in which way code is described; it is missing where that is the first way."""
 SOURCE: Final = "source "
@@ -98,7 +98,7 @@ def _beside_sources(code: Code) -> dict[str, str]:
     parts = {f"library {name}": version for name, version in code.versions.items()}
     parts["interpreter"] = f"{sys.implementation.name} {platform.python_version()}"
     parts["machine"] = f"{platform.machine()} {sys.byteorder}-endian"
-    parts["executor"] = SEMANTICS_OF_ACCEPTS if code.accepts else SEMANTICS
+    parts["executor"] = SEMANTICS + (ACCEPTS if code.accepts else "")
     if flags := _flags():
         parts["interpreter flags"] = flags
     if "numpy" in code.versions:

@@ -33,7 +33,8 @@ HTTP: Final[Mapping[str, str]] = {
 }
 
 COMMAND: Final[Mapping[str, str]] = {
-    "DL3003": "`deathless openapi` shows its arguments; give each as --arg NAME=VALUE",
+    "DL3003": "`deathless openapi` shows its arguments; give each as --arg NAME=VALUE, and text that looks like a "
+    "number in quotes: --arg 'NAME=\"7\"'",
     "DL3004": "`deathless openapi` lists handlers (post) and queries (get)",
     "DL3007": "use another --idempotency-key for another request, or none",
     "DL3008": "omit --idempotency-key, or give a newly generated one",

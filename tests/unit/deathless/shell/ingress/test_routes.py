@@ -172,3 +172,14 @@ def test_query_takes_older_arguments_from_the_address() -> None:
     older = msgspec.defstruct("HistoryV1", [("since_line", int)])
     history = Route(bank.specs["history"], older=[older])
     assert msgspec.to_builtins(history.from_query({"since_line": ["7"]}, "alice")) == {"since_line": 7}
+
+
+def test_name_that_no_form_knows_is_refused_and_never_passed_over() -> None:
+    """Though each argument of the older form may be left out."""
+    older = msgspec.defstruct("HistoryV1", [("since_line", int, 0)])
+    history = Route(bank.specs["history"], older=[older])
+    with pytest.raises(InvalidArgument, match="frist"):
+        history.from_query({"frist": ["7"]}, "alice")
+    deposit = Route(bank.specs["deposit"], older=[older])
+    with pytest.raises(InvalidArgument, match="ammount"):
+        deposit.from_json(b'{"ammount": 7}', "alice")

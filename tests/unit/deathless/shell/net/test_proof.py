@@ -332,13 +332,21 @@ def test_tool_whose_storage_hangs_keeps_its_deadline(home: Path, monkeypatch: py
         goes_on.set()
 
 
-def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, put, hung = threading.Event(), proof._put, threading.Event()
+def putting_once(goes_on: threading.Event, hung: threading.Event) -> Callable[[Path, bytes], None]:
+    """Give a storage that takes a file once it goes on, and says that it hangs."""
+    put = proof._put
 
     def hang(path: Path, value: bytes) -> None:
         hung.set()
         goes_on.wait()
         put(path, value)
+
+    return hang
+
+
+def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, hung = threading.Event(), threading.Event()
+    hang = putting_once(goes_on, hung)
 
     async def work() -> None:
         access = Access("bank", directory=str(home))
@@ -370,11 +378,8 @@ def wait_for_writers() -> None:
 def test_secret_that_the_storage_takes_behind_the_end_is_taken_away(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goes_on, put = threading.Event(), proof._put
-
-    def hang(path: Path, value: bytes) -> None:
-        goes_on.wait()
-        put(path, value)
+    goes_on = threading.Event()
+    hang = putting_once(goes_on, threading.Event())
 
     async def work() -> None:
         async with served(home) as port:
