@@ -7,7 +7,8 @@ machine is no finding. A test below `tests/process` carries the mark `process`, 
 have real processes started side by side;
 a test that needs etcd, root or an API server stands in a folder that the Makefile collects for such. A program that
 sets logs up in a test's process leaves nothing behind at the root logger. No test begins once the time in TESTS_END_AT
-(seconds since 1970) is past; the last lines say how many were left out by that.
+(seconds since 1970) is past; the last lines say how many were left out by that. What a test's server
+accepted ends with its loop (`tests.accepted_connections`).
 
 Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.accepted_connections import end_accepted_connections
 from tests.long import MODULE_S, is_long
 
 TESTS = Path(__file__).parent
@@ -39,6 +41,7 @@ FOLDERS_OF_MARK = {"etcd": {"process", "conformance"}, "root": {"process"}, "api
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+end_accepted_connections()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
