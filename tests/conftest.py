@@ -8,7 +8,7 @@ have real processes started side by side;
 a test that needs etcd, root or an API server stands in a folder that the Makefile collects for such. A program that
 sets logs up in a test's process leaves nothing behind at the root logger. No test begins once the time in TESTS_END_AT
 (seconds since 1970) is past; the last lines say how many were left out by that. What a test's server
-accepted ends with its loop (`tests.accepted_connections`).
+accepted ends with its loop (`tests.accepted_connections`), and what its replicas left in memory is removed.
 
 Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
 """
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from left_pages import remove_pages_below
 from tests.accepted_connections import end_accepted_connections
 from tests.long import MODULE_S, is_long
 
@@ -80,6 +81,16 @@ def root_logger_as_it_was() -> Iterator[None]:
     for each in _log_handlers():
         if each not in before:
             root.removeHandler(each)
+
+
+@pytest.fixture(autouse=True)
+def no_pages_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Remove what killed replicas of a test left in memory."""
+    kills = request.node.get_closest_marker("process") is not None and "tmp_path" in request.fixturenames
+    folder = request.getfixturevalue("tmp_path") if kills else None
+    yield
+    if folder is not None:
+        remove_pages_below(folder)
 
 
 _END_AT = float(os.environ.get("TESTS_END_AT") or "inf")

@@ -135,6 +135,7 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
 SLEEPS: dict[str, str] = {
     "tests/cluster/front_door.py": "callers pause between two calls, as people do; nothing waits for a guessed time",
     "tests/cluster/test_program_pods.py": "its callers are those of front_door.py",
+    "tests/process/replica_set.py": "callers pause between two calls, as people do; nothing waits for a guessed time",
     "tests/process/etcd_server.py": "polls a server in another process, which offers nothing to wait on",
 }
 

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from replica_set import DEADLINE_S, KEYS, ReplicaSet, now_us
+from replica_set import DEADLINE_S, KEYS, PACE_S, ReplicaSet, now_us
 
 from deathless.shell.directory.members import read_members
 from deathless.simulation.checkers.history import History, Outcome
@@ -58,6 +58,7 @@ class HttpLoad:
                 total = self._until_answered(key, tag)
                 self.history.complete(adding, outcome=Outcome.OK, result=total, now_us=now_us())
                 count += 1
+                self._stop.wait(PACE_S)
         except BaseException as error:
             self.errors.append(error)
             raise

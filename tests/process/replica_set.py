@@ -42,7 +42,10 @@ DEADLINE_S = 120.0  # a starved machine may need half of it to start one process
 PATIENT = {"suspect_after_s": 2.0, "log_call_max_s": 30.0}
 """Limits of a set whose test must see no takeover but its own: a busy machine may let a replica stand for a moment."""
 ANSWER_S = 5.0  # a supervisor that says nothing for so long is left out
-POLL_S = 0.02
+FIRST_POLL_S, LAST_POLL_S = 0.02, 0.1
+"""A look asks every process: 50 of them a second would take a third of a core from what is waited for."""
+PACE_S = 0.005
+"""Callers pause between two calls, as people do: those who do not leave a process that starts no time to do so."""
 ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 """Roles of three replicas that are all well."""
 KEYS = 5  # that a load spreads its calls over
@@ -55,14 +58,15 @@ Status = dict[str, object]
 def wait_for(condition: Callable[[], T | None], what: str, describe: Callable[[], str] = str) -> T:
     """Poll until `condition` gives something; fails naming `what` at the deadline."""
     end = time.monotonic() + DEADLINE_S
-    pause = threading.Event()
+    pause, poll_s = threading.Event(), FIRST_POLL_S
     while True:
         found = condition()
         if found:
             return found
         if time.monotonic() > end:
             raise AssertionError(f"waited {DEADLINE_S:g} s for {what}\n{describe()}")
-        pause.wait(POLL_S)
+        pause.wait(poll_s)
+        poll_s = min(poll_s * 1.5, LAST_POLL_S)
 
 
 def now_us() -> int:
@@ -260,13 +264,14 @@ class ReplicaSet:
 class Load:
     """Calls from several sessions in a thread of its own; each call has a tag of its own."""
 
-    def __init__(self, replicas: ReplicaSet, *, sessions: int = 3, name: str = "") -> None:
+    def __init__(self, replicas: ReplicaSet, *, sessions: int = 3, name: str = "", pace_s: float = PACE_S) -> None:
         self.acknowledged: list[str] = []
         self.sent: list[str] = []
         self.errors: list[BaseException] = []
         self._replicas = replicas
         self._sessions = sessions
         self._name = name
+        self._pace_s = pace_s
         self.history = History()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -311,6 +316,7 @@ class Load:
                     if count % READ_EVERY == 0:
                         await self._read(client, key, f"{self._name}{number}")
                     count += 1
+                    await asyncio.sleep(self._pace_s)
         except BaseException as error:
             self.errors.append(error)
             raise

@@ -113,7 +113,7 @@ def test_random_kills_and_freezes_lose_double_and_reorder_nothing(tmp_path: Path
         faults = Faults(replicas, seed)
         chance = random.Random(seed)
         done: list[str] = []
-        with Load(replicas) as load, HttpLoad(replicas) as http:
+        with Load(replicas, pace_s=0.0) as load, HttpLoad(replicas) as http:
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
                 load.wait_more(chance.randrange(1, 300))

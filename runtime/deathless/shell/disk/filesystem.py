@@ -220,35 +220,39 @@ def filesystem_type(path: str | os.PathLike[str], mountinfo: str | None = None) 
     Returns: "unknown" where no mount point fits.
     """
     best, best_type = -1, "unknown"
-    for point, kind in _mounts_over(os.path.realpath(path), mountinfo):
+    for point, kind in _mounts_over(os.path.realpath(path), mounts(mountinfo)):
         if len(point) >= best:  # of two mounts on one point the later one is seen
             best, best_type = len(point), kind
     return best_type
 
 
-def on_local_mounts(path: str, mountinfo: str | None = None) -> bool:
+def mounts(mountinfo: str | None = None) -> list[tuple[str, str]]:
+    """Give point and type of each mount that this process sees, in the order in which they were made.
+
+    Args:
+        mountinfo: as above.
+    """
+    if mountinfo is None:
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    lines = [line.partition(" - ") for line in mountinfo.splitlines()]
+    whole = [(left.split(), right.split()) for left, _, right in lines if right]
+    return [(_unescape(left[4]), right[0]) for left, right in whole if len(left) >= 5]
+
+
+def on_local_mounts(path: str, seen: list[tuple[str, str]]) -> bool:
     """Does a look-up pass through file systems of this machine alone, which never hang? Looks at none of them.
 
     Args:
         path: absolute, without links; it need not be there.
-        mountinfo: as above.
+        seen: what `mounts` gives.
     """
-    kinds = {kind for _, kind in _mounts_over(path, mountinfo)}
+    kinds = {kind for _, kind in _mounts_over(path, seen)}
     return bool(kinds) and kinds <= LOCAL_TYPES
 
 
-def _mounts_over(path: str, mountinfo: str | None) -> Iterator[tuple[str, str]]:
-    """Give point and type of each mount that a path lies below, in the order in which they were made."""
-    if mountinfo is None:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields = left.split()
-        if len(fields) < 5 or not right:
-            continue
-        point = _unescape(fields[4])
-        if path == point or path.startswith(point.rstrip("/") + "/"):
-            yield point, right.split()[0]
+def _mounts_over(path: str, seen: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Give those that a path lies below."""
+    return ((point, kind) for point, kind in seen if path == point or path.startswith(point.rstrip("/") + "/"))
 
 
 def _unescape(text: str) -> str:

@@ -55,7 +55,7 @@ from deathless.codec.witness import SLOT_BYTES, Point, decode_slot, encode_slot,
 from deathless.core.replica.witness import Sighting
 from deathless.execution.turn.running import Cells, Running, read_running
 from deathless.shell.disk.durable import closing_file
-from deathless.shell.disk.filesystem import on_local_mounts
+from deathless.shell.disk.filesystem import mounts, on_local_mounts
 from deathless.shell.disk.small_files import read_small
 
 CELLS: Final = 64
@@ -321,21 +321,22 @@ def sweep(memory: str = MEMORY) -> None:
     must not keep ours from starting.
     """
     with contextlib.suppress(OSError), os.scandir(memory) as entries:
+        seen = mounts()  # once: a machine may have hundreds of each
         for entry in itertools.islice(
             (each for each in entries if each.name.startswith("deathless-")), PAGES_SWEPT_MAX
         ):
             with contextlib.suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
-                if found.st_uid == os.geteuid() and _directory_is_gone(entry.path):
+                if found.st_uid == os.geteuid() and _directory_is_gone(entry.path, seen):
                     os.unlink(entry.path)
 
 
-def _directory_is_gone(path: str) -> bool:
+def _directory_is_gone(path: str, seen: list[tuple[str, str]]) -> bool:
     with open(path, "rb") as file:
         head = file.read(PAGE_BYTES)
     length = int.from_bytes(head[PATH_AT : PATH_AT + 4], "little")
     whose = os.fsdecode(head[PATH_AT + 4 : PATH_AT + 4 + length])
-    if not whose or not on_local_mounts(whose):
+    if not whose or not on_local_mounts(whose, seen):
         return False
     try:
         os.lstat(whose)

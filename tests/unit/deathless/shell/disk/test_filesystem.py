@@ -17,6 +17,7 @@ from deathless.shell.disk.filesystem import (
     RealFileSystem,
     check_local,
     filesystem_type,
+    mounts,
     on_local_mounts,
     probe_storage,
 )
@@ -51,7 +52,7 @@ def test_the_innermost_mount_names_the_type(path: str, kind: str) -> None:
 
 def test_without_a_fitting_mount_the_type_is_unknown() -> None:
     assert filesystem_type("/x", "") == "unknown"
-    assert not on_local_mounts("/x", "")
+    assert not on_local_mounts("/x", mounts(""))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_without_a_fitting_mount_the_type_is_unknown() -> None:
     ],
 )
 def test_a_way_is_local_where_every_mount_on_it_is(path: str, local: bool) -> None:
-    assert on_local_mounts(path, MOUNTS) is local
+    assert on_local_mounts(path, mounts(MOUNTS)) is local
 
 
 def test_the_seal_fence_is_refused_where_another_machine_may_link() -> None:

@@ -15,6 +15,7 @@ from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 from deathless.base.errors import PermissionRefused
 from deathless.codec.witness import Point
 from deathless.execution.turn.running import Running
+from deathless.shell.disk.filesystem import mounts
 from deathless.shell.link import status_page as page
 from deathless.shell.link.status_page import (
     CELLS,
@@ -284,10 +285,24 @@ def test_pages_of_directories_on_storage_that_may_hang_stay_and_are_not_looked_f
     open_page(str(gone), "r0", memory=str(memory))
     gone.rmdir()
     looked: list[str] = []
-    monkeypatch.setattr(page, "on_local_mounts", looked.append)
+    monkeypatch.setattr(page, "on_local_mounts", lambda whose, seen: looked.append(whose))
     sweep(str(memory))
     assert looked == [str(gone)]
     assert len(list(memory.glob("deathless-*.page"))) == 1
+
+
+def test_mounts_are_read_once_for_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        open_page(str(tmp_path / name), "r0", memory=str(memory))
+        (tmp_path / name).rmdir()
+    reads: list[None] = []
+    monkeypatch.setattr(page, "mounts", lambda: (reads.append(None), mounts())[1])
+    sweep(str(memory))
+    assert len(reads) == 1
+    assert not list(memory.iterdir())
 
 
 def test_where_memory_has_no_room_the_page_lies_beside_the_replicas_files(
