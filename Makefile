@@ -91,7 +91,7 @@ demo-flights: install postgresql ## Kill what carries the flights of 2013, each 
 demo-ambrosia: install ## Kill a Go program and a Python service that call each other, every 3 s for MINUTES=10 (SEED=n; Python where Go is missing)
 	@$(BIN)/python -m examples.foreign.orders.demo --minutes $(MINUTES) --seed $(SEED)
 
-test: lint etcd helm postgresql single processes spark kafka clickhouse sim ## Check and test everything (more than an hour on two cores)
+test: lint etcd helm postgresql single spark kafka clickhouse sim processes ## Check and test everything (more than an hour on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies
