@@ -51,7 +51,7 @@ from deathless.shell.operate.target import read_config as read_written_config
 from deathless.shell.pod.pod_config import read_pod_config, read_shared_config
 from deathless.shell.service_code import code_record, interface_record
 from deathless.shell.service_code import fingerprint_report as code_check
-from deathless.shell.service_code.fingerprint import fingerprint_of
+from deathless.shell.service_code.description import fingerprint_of
 from deathless.topics.index import SourceIndex
 from deathless.topics.keeping import lowest_hold
 from deathless.topics.source import FileName

@@ -56,7 +56,8 @@ from deathless.shell.operate.forking.in_replay import ForkOrder, place_behind, w
 from deathless.shell.operate.log_generations import cut_at, loadable
 from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.code_record import what_differs
-from deathless.shell.service_code.fingerprint import Description, describe
+from deathless.shell.service_code.description import Description
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import former_spellings, node_name
 from deathless.shell.service_code.loading import load_configured

@@ -30,7 +30,7 @@ from deathless.shell.lock_stores.inspection import inspect
 from deathless.shell.operate.runner import running_supervisor
 from deathless.shell.service_code.code_process import describe_code_of
 from deathless.shell.service_code.code_record import FOLDER, what_differs
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import (
     edited_since,

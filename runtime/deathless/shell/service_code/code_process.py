@@ -19,7 +19,8 @@ from deathless.base.errors import DeathlessError, Internal
 from deathless.base.topics.settings import check_kept
 from deathless.core.client.events import error_of
 from deathless.engine.replica.failures import as_ours
-from deathless.shell.service_code.fingerprint import Description, describe
+from deathless.shell.service_code.description import Description
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.loading import load_configured
 
 MODULE: Final = "deathless.shell.service_code.code_process"

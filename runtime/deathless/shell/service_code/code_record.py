@@ -19,7 +19,7 @@ import msgspec
 
 from deathless.codec.untrusted import read_json
 from deathless.shell.disk.small_files import read_small
-from deathless.shell.service_code.fingerprint import (
+from deathless.shell.service_code.description import (
     PROCESSOR,
     Description,
     differences,
@@ -45,7 +45,7 @@ class KeptFile(msgspec.Struct, frozen=True, kw_only=True):
 class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one code."""
 
-    parts: dict[str, str]  # see `fingerprint.Description`, as is `former`
+    parts: dict[str, str]  # see `description.Description`, as is `former`
     former: dict[str, str] = {}
     service: str = ""
     module: str = ""  # as the config named it

@@ -16,22 +16,24 @@ Guarantees: 16 bytes, equal exactly when all parts are. Does not: look at data f
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import sys
 import zoneinfo
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from deathless.base.ids import Fingerprint
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.shards import Sharding
 from deathless.execution.author.service import Service
+from deathless.shell.service_code.description import (
+    DESCRIPTION,
+    PROCESSOR,
+    SOURCE,
+    Description,
+    processor_features,
+)
 from deathless.shell.service_code.sources import Code, code_of
 from deathless.shell.service_code.syntax_tree import bytes_hash, source_hash
 
@@ -39,34 +41,7 @@ SEMANTICS = "4"
 """Raised when the executor gives other bytes for the same messages than before."""
 ACCEPTS: Final = ".1"
 """Behind it for code with `accepts`: builds before did not call its functions for what comes behind the cut."""
-DESCRIPTION: Final = "description"
-"""The part that says in which way code is described; it is missing where that is the first way."""
-SOURCE: Final = "source "
 ZONES: Final = "time zones"
-PROCESSOR: Final = "processor"
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a service's code consists of, in both ways that logs know it by."""
-
-    parts: dict[str, str]  # by name, as this release tells it
-    former: dict[str, str]  # the same as releases before it told it
-    files: dict[str, Path] = field(default_factory=dict)  # the author's source files by module
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """The fingerprint, which a log that begins now carries."""
-        return fingerprint_of(self.parts)
-
-    @property
-    def spellings(self) -> frozenset[Fingerprint]:
-        """Every fingerprint that means this code."""
-        return frozenset((fingerprint_of(self.parts), fingerprint_of(self.former)))
-
-    def in_the_way_of(self, other: Mapping[str, str]) -> dict[str, str]:
-        """Give our parts in the way that other parts are told, to be compared with them."""
-        return self.parts if DESCRIPTION in other else self.former
 
 
 def describe_code(service: Service) -> dict[str, str]:
@@ -121,46 +96,6 @@ def fingerprint(service: Service, limits: Limits, sharding: Sharding | None = No
     return describe(service, limits, sharding).fingerprint
 
 
-def fingerprint_of(parts: Mapping[str, str]) -> Fingerprint:
-    """Give the 16 bytes for parts that `describe` gave, here or elsewhere."""
-    encoded = msgspec.msgpack.encode(sorted(parts.items()))
-    return Fingerprint(hashlib.blake2b(encoded, digest_size=16).digest())
-
-
-def differences(
-    before: Mapping[str, str], after: Mapping[str, str], files: Mapping[str, Path] | None = None
-) -> list[str]:
-    """Name each part that differs, a few words each, sources first; none when the fingerprints are equal.
-
-    Args:
-        before: parts of one code.
-        after: those of another, told in the same way (`Description.in_the_way_of`).
-        files: source files by module, as far as they are known.
-    """
-    names = sorted({*before, *after} - {DESCRIPTION}, key=lambda name: (not name.startswith(SOURCE), name))
-    pairs = ((name, before.get(name), after.get(name)) for name in names)
-    return [_difference(name, old, new, files or {}) for name, old, new in pairs if old != new]
-
-
-def shown_file(module: str, file: Path | None) -> str:
-    """Give a source file's name as it is told, from the top of its package on: bank/service.py."""
-    package = file is not None and file.name == "__init__.py"
-    return f"{module.replace('.', '/')}{'/__init__' if package else ''}.py"
-
-
-def _difference(name: str, old: str | None, new: str | None, files: Mapping[str, Path]) -> str:
-    if name.startswith(SOURCE):
-        module = name.removeprefix(SOURCE)
-        what = "is new" if old is None else "is gone" if new is None else "changed"
-        return f"{module} {what} (file {shown_file(module, files.get(module))})"
-    if name == PROCESSOR and old is not None and new is not None:
-        return "processor with other features, by which numpy chooses its arithmetic"
-    told = [value or "none" for value in (old, new)]
-    if name == "interpreter" and old and new and old.partition(" ")[0] == new.partition(" ")[0]:
-        told = [value.partition(" ")[2] for value in told]
-    return f"{name} {told[0]} -> {told[1]}"
-
-
 def _flags() -> str:
     """Give what the interpreter was told that changes what handlers do; empty where it was told nothing of the kind.
 
@@ -195,13 +130,3 @@ def _processor(information: str = "/proc/cpuinfo") -> str:
     """Hash of the processor's features."""
     features = processor_features(information)
     return platform.processor() or "unknown" if features is None else bytes_hash(" ".join(features).encode())
-
-
-def processor_features(information: str = "/proc/cpuinfo") -> list[str] | None:
-    """Give the processor's features, sorted; None: the system does not tell."""
-    try:
-        lines = Path(information).read_text().splitlines()
-    except OSError:
-        return None
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return sorted(features.partition(":")[2].split())

@@ -45,14 +45,8 @@ from deathless.shell.service_code.code_record import (
     recorded,
     records,
 )
-from deathless.shell.service_code.fingerprint import (
-    SOURCE,
-    ZONES,
-    Description,
-    fingerprint_of,
-    processor_features,
-    shown_file,
-)
+from deathless.shell.service_code.description import SOURCE, Description, fingerprint_of, processor_features, shown_file
+from deathless.shell.service_code.fingerprint import ZONES
 from deathless.shell.service_code.kept_import import KeptModule, installed
 from deathless.shell.service_code.syntax_tree import bytes_hash, source_hash
 

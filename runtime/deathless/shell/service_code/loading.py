@@ -21,7 +21,8 @@ from deathless.base.errors import InvalidService
 from deathless.execution.author.service import Service
 from deathless.shell.service_code import kept_import
 from deathless.shell.service_code.code_record import FOLDER
-from deathless.shell.service_code.fingerprint import describe_code, differences, fingerprint
+from deathless.shell.service_code.description import differences
+from deathless.shell.service_code.fingerprint import describe_code, fingerprint
 from deathless.shell.service_code.kept_code import modules_in
 
 FRAMES_SHOWN_MAX = 5

@@ -17,7 +17,7 @@ from deathless.base.errors import UpgradeRefused
 from deathless.codec.frames import Cut
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.lock_stores.inspection import inspect
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.kept_code import former_spellings
 

@@ -40,7 +40,7 @@ from deathless.shell.disk.spool_files import FileSpool
 from deathless.shell.link.status_page import confirmed_elsewhere, open_page
 from deathless.shell.net.proof import Secrets, read_secret
 from deathless.shell.service_code.code_record import recorded
-from deathless.shell.service_code.fingerprint import Description, fingerprint_of
+from deathless.shell.service_code.description import Description, fingerprint_of
 from deathless.shell.service_code.kept_code import keep
 from deathless.shell.supervisor.usable import when_usable
 from deathless.shell.worker.helpers.witness_writer import FILE_SLOTS, WitnessFile, newest

@@ -31,7 +31,7 @@ from deathless.shell.operate.upgrading.local_upgraders import LocalUpgraders
 from deathless.shell.operate.upgrading.upgrade_lead import Told, UpgradeLead, Waits
 from deathless.shell.service_code.code_process import describe_code_of
 from deathless.shell.service_code.code_record import what_differs
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import is_kept, keep
 from deathless.shell.upgrade.planning import Head, head_of, plan_upgrade

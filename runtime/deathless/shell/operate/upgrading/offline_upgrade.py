@@ -54,7 +54,8 @@ from deathless.shell.operate.adoption import look, refuse_while_running
 from deathless.shell.operate.log_generations import newest_of_head
 from deathless.shell.operate.upgrading.upgrade_check import Checked, check_upgrade
 from deathless.shell.service_code import interface_record
-from deathless.shell.service_code.fingerprint import Description, describe
+from deathless.shell.service_code.description import Description
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.kept_code import keep
 from deathless.shell.service_code.loading import load_service
 from deathless.shell.upgrade.migration import Migration, told

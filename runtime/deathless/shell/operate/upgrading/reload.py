@@ -31,7 +31,7 @@ from deathless.shell.operate.status import look
 from deathless.shell.operate.upgrading.live_upgrade import LiveUpgrade, absolute_module
 from deathless.shell.operate.upgrading.upgrade_lead import Told
 from deathless.shell.service_code.code_process import describe_code_of
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 
 POLL_S: Final = 0.1
 

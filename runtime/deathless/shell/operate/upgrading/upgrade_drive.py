@@ -25,7 +25,7 @@ from deathless.shell.net.admin_call import Access, access_of, ask
 from deathless.shell.operate.status import ReplicaView
 from deathless.shell.operate.upgrading.upgrade_lead import Told, UpgradeLead, Waits
 from deathless.shell.service_code.code_process import describe_code_of
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.interface_record import recorded
 from deathless.shell.upgrade.planning import Head, head_of, plan_upgrade
 

@@ -36,7 +36,7 @@ from deathless.base.errors import (
 from deathless.shell.net.admin_call import Access, access_of, ask, fitted
 from deathless.shell.operate.status import ReplicaView, ServiceView, look
 from deathless.shell.operate.upgrading.logged_answers import compare_with_log
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 from deathless.shell.upgrade.planning import Head, head_of
 
 TOLD_S: Final = 2.0  # between two words about how far the upgraders are

@@ -298,10 +298,15 @@ def test_mounts_are_read_once_for_all_pages(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).mkdir()
         open_page(str(tmp_path / name), "r0", memory=str(memory))
         (tmp_path / name).rmdir()
-    reads: list[None] = []
-    monkeypatch.setattr(page, "mounts", lambda: (reads.append(None), mounts())[1])
+    reads: list[int] = []
+
+    def read() -> list[tuple[str, str]]:
+        reads.append(1)
+        return mounts()
+
+    monkeypatch.setattr(page, "mounts", read)
     sweep(str(memory))
-    assert len(reads) == 1
+    assert reads == [1]
     assert not list(memory.iterdir())
 
 

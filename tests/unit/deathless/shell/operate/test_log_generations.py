@@ -18,7 +18,7 @@ from deathless.shell.lock_stores.inspection import Inspection
 from deathless.shell.operate.log_generations import cut_at, cuts_of, loadable, newest_of_head
 from deathless.shell.operate.replay import ReplayOrder, _code_for, _plan, survey
 from deathless.shell.operate.verification import Verification, _check_checkpoints, _read_chain
-from deathless.shell.service_code.fingerprint import Description
+from deathless.shell.service_code.description import Description
 
 CONFIG = ReplicaConfig(service="bank", module="m:a", directory="nowhere", replica="r0")
 CODE = Description(parts={}, former={}, files={})

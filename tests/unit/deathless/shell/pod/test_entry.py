@@ -14,7 +14,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, LockUnavailable, UpgradeRefused
 from deathless.shell.pod import entry
 from deathless.shell.pod.entry import what_it_is_for
-from deathless.shell.service_code.fingerprint import Description, describe
+from deathless.shell.service_code.description import Description
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.upgrade.planning import Head
 
 __all__ = ["former_code"]

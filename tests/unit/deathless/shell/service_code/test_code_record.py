@@ -9,7 +9,7 @@ import pytest
 
 from deathless.shell.service_code import code_record
 from deathless.shell.service_code.code_record import CodeRecord, recorded, records, what_differs
-from deathless.shell.service_code.fingerprint import Description, fingerprint_of
+from deathless.shell.service_code.description import Description, fingerprint_of
 
 OLD = {"source shop.service": "aa", "interpreter": "cpython 3.11.7", "library msgspec": "0.19", "description": "2"}
 OLD_FORMER = {

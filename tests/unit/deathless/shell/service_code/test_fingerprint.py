@@ -15,7 +15,8 @@ from deathless.base.limits import REPLICATED, Limits
 from deathless.base.shards import Sharding
 from deathless.execution.author.service import Service
 from deathless.shell.service_code import fingerprint as module
-from deathless.shell.service_code.fingerprint import describe, describe_code, differences, fingerprint, fingerprint_of
+from deathless.shell.service_code.description import differences, fingerprint_of
+from deathless.shell.service_code.fingerprint import describe, describe_code, fingerprint
 from deathless.shell.service_code.loading import load_service
 from deathless.shell.service_code.sources import code_of
 
@@ -154,28 +155,6 @@ def test_i6_limits_that_decide_the_state_are_part_of_it_and_no_others(name: str,
         assert said == f"limit {name} {getattr(Limits(), name)} -> {getattr(changed, name)}"
 
 
-def test_differences_name_what_is_new_gone_and_changed() -> None:
-    assert differences({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == [
-        "b 1 -> 2",
-        "c 1 -> none",
-        "d none -> 1",
-    ]
-    before = {"interpreter": "cpython 3.11.7", "library msgspec": "0.19.0", "source a.b": "1", "source c": "1"}
-    after = {"interpreter": "cpython 3.11.9", "library msgspec": "0.20.0", "source a.b": "2", "source d": "1"}
-    assert differences(before, after, {"a.b": Path("a/b/__init__.py")}) == [
-        "a.b changed (file a/b/__init__.py)",
-        "c is gone (file c.py)",
-        "d is new (file d.py)",
-        "interpreter 3.11.7 -> 3.11.9",
-        "library msgspec 0.19.0 -> 0.20.0",
-    ]
-    assert differences({"interpreter": "cpython 3.11.7"}, {"interpreter": "pypy 3.11.7"}) == [
-        "interpreter cpython 3.11.7 -> pypy 3.11.7"
-    ]
-    assert differences({"processor": "aa"}, {"processor": "bb"})[0].startswith("processor with other features")
-    assert fingerprint_of({"a": "1"}) != fingerprint_of({"a": "2"}) != fingerprint_of({"b": "2"})
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -209,8 +188,6 @@ def test_processor_is_known_by_its_features_in_any_order(tmp_path: Path) -> None
     other.write_text("flags\t\t: sse2 avx512\n")
     assert module._processor(str(first)) == module._processor(str(second)) != module._processor(str(other))
     assert module._processor(str(tmp_path / "none"))
-    assert module.processor_features(str(first)) == ["avx", "sse2"]
-    assert module.processor_features(str(tmp_path / "none")) is None
 
 
 def test_time_zone_data_is_known_by_its_content_or_version(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from deathless.base.errors import UpgradeRefused
 from deathless.base.limits import Limits
 from deathless.execution.interface.interface import interface_of
 from deathless.shell.service_code import interface_record
-from deathless.shell.service_code.fingerprint import describe, fingerprint_of
+from deathless.shell.service_code.description import fingerprint_of
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.kept_code import keep
 
 CODE = bytes(range(16))

@@ -17,7 +17,8 @@ from deathless.base.errors import FormerCodeMissing
 from deathless.base.limits import Limits
 from deathless.shell.service_code import kept_code, kept_import
 from deathless.shell.service_code.code_record import CodeRecord, read_record, recorded
-from deathless.shell.service_code.fingerprint import Description, describe, fingerprint_of
+from deathless.shell.service_code.description import Description, fingerprint_of
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import (
     edited_since,

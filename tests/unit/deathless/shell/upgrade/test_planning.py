@@ -13,7 +13,8 @@ from tests.unit.deathless.shell.upgrade_bench import LIMITS, Former, former_code
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import UpgradeRefused
 from deathless.shell.service_code import interface_record
-from deathless.shell.service_code.fingerprint import Description, describe, fingerprint_of
+from deathless.shell.service_code.description import Description, fingerprint_of
+from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.upgrade import planning
 from deathless.shell.upgrade.planning import Head, head_of, plan_upgrade
 
