@@ -15,6 +15,7 @@ Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pa
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -54,6 +55,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave long modules out where that is asked for; nothing of them is imported."""
     long = collection_path.is_relative_to(TESTS) and is_long(collection_path.relative_to(TESTS).as_posix())
     return True if long and config.getoption("--quick") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking at 20,000 tests again and again, now and while they run."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,14 @@ TREES = ("runtime/deathless", "operator/deathless_operator")
 WALL_CLOCKS = ("time.time", "time.time_ns", "time.CLOCK_REALTIME", "datetime.now", "datetime.utcnow", ".st_mtime")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def modules() -> dict[str, ast.Module]:
     """All of the product, by path; the simulation has no clocks but its own."""
-    for tree in TREES:
-        for path in sorted((ROOT / tree).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            if "/simulation/" not in name:
-                yield name, ast.parse(path.read_text(encoding="utf-8"))
-
-
-MODULES = dict(modules())
+    files = [path for tree in TREES for path in sorted((ROOT / tree).rglob("*.py"))]
+    names = {str(path.relative_to(ROOT)): path for path in files}
+    return {
+        name: ast.parse(path.read_text(encoding="utf-8")) for name, path in names.items() if "/simulation/" not in name
+    }
 
 
 def constants(module: ast.Module) -> Iterator[str]:
@@ -81,13 +80,13 @@ def wall_reads(module: ast.Module) -> int:
 
 
 def found_limits() -> set[tuple[str, str]]:
-    found = {(path, name) for path, module in MODULES.items() for name in constants(module)}
+    found = {(path, name) for path, module in modules().items() for name in constants(module)}
     for pattern in SETTINGS:
         for file in ROOT.glob(pattern):
             path = str(file.relative_to(ROOT))
-            found |= {(path, name) for name in settings(MODULES[path])}
+            found |= {(path, name) for name in settings(modules()[path])}
     found |= {(POLICY, f"Policy.{field.name}") for field in fields(Policy) if field.name not in COUNTS}
-    return found | {(CONTEXT, name) for name in waits(MODULES[CONTEXT])}
+    return found | {(CONTEXT, name) for name in waits(modules()[CONTEXT])}
 
 
 def test_every_limit_that_is_measured_in_time_is_in_the_table_once() -> None:
@@ -105,7 +104,7 @@ def test_the_limits_of_a_manifest_are_those_of_the_table() -> None:
 
 def test_what_goes_by_a_steady_clock_stands_where_no_wall_clock_is_read() -> None:
     """So no step reaches it; where one is read for something else, it is said what for and how often."""
-    read = {path: count for path, module in MODULES.items() if (count := wall_reads(module))}
+    read = {path: count for path, module in modules().items() if (count := wall_reads(module))}
     assert read == {path: count for path, (count, _) in WALL_READS.items()}
 
 
