@@ -19,7 +19,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lab.ports import free_ports
 from lab.server import ServerProcess
 
 PACKAGE: Final = "clickhouse-server"
@@ -147,8 +147,7 @@ class Server(ServerProcess):
             raise Missing(f"ClickHouse left out: it is not installed ({Path(__file__).name} installs it)")
         super().__init__("ClickHouse", "deathless-ch-", ready_s=READY_S, poll_s=POLL_S)
         self._engine = engine
-        with socket.create_server(("127.0.0.1", 0)) as free:  # nobody listened there a moment ago
-            self._port = int(free.getsockname()[1])
+        [self._port] = free_ports(1)
         data = self.folder / "data"
         data.mkdir()
         (self.folder / "config.xml").write_text(CONFIG.format(port=self._port, data=data), encoding="utf-8")

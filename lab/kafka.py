@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from lab import debian
+from lab.ports import free_ports
 from lab.server import ServerProcess
 
 from deathless.spark.session import java_version
@@ -190,7 +191,7 @@ class Broker(ServerProcess):
             raise Missing(f"Kafka left out: it is not installed ({Path(__file__).name} installs it)")
         self._jvm = _jvm or (f"-XX:SharedArchiveFile={_archive()}",)
         super().__init__("Kafka", "deathless-kafka-", ready_s=READY_S, poll_s=POLL_S)
-        self._port, controller = _free_ports(2)
+        self._port, controller = free_ports(2)
         own = {
             "listeners": f"{protocol}://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
             "security.inter.broker.protocol": protocol,
@@ -238,13 +239,6 @@ def _java(more: tuple[str, ...]) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     jars = ":".join(sorted(map(str, (folder() / "lib").glob("*.jar"))))  # in the order that the archive was made with
     return [os.path.join(home, "bin", "java") if home else "java", *JVM, *more, "-cp", jars]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Give ports of loopback that nobody listened on a moment ago: a broker must know its own before it starts."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def main() -> int:

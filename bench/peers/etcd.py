@@ -6,13 +6,11 @@ same cache. Guarantees: the server ends with `close`. Does not: tune it. Where G
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +19,8 @@ import urllib.request
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Final, Self
+
+from lab.ports import free_ports
 
 from deathless.shell.process.forked import die_with_parent
 
@@ -97,9 +97,7 @@ class Etcd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
-            client, peer = (f"http://127.0.0.1:{each.getsockname()[1]}" for each in sockets)
+        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
         self._url = client
         arguments = [str(self._server), "--name", "m0", "--data-dir", str(self._folder), "--log-level", "error"]
         arguments += ["--listen-client-urls", client, "--advertise-client-urls", client]

@@ -21,7 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from bench.peers.table import Missing, cached, end, free_ports, run, start, start_module, tail
+from lab.ports import free_ports
+
+from bench.peers.table import Missing, cached, end, run, start, start_module, tail
 
 VERSION: Final = "1.7.12"
 MACHINES: Final = {"x86_64": "x64", "aarch64": "arm64"}

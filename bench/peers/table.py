@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -119,16 +118,6 @@ def run(*command: str, **environment: str) -> None:
         raise Missing(f"{' '.join(command)}: no end within {BUILD_S:g} s") from None
     if done.returncode != 0:
         raise Missing(f"{' '.join(command)}: {done.stderr.strip()[-200:]}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody had a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 async def start(*command: str, log: Path, piped: bool = False, **environment: str) -> asyncio.subprocess.Process:

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from etcd_server import READY_WITHIN_S, free_ports, wait_until
+from etcd_server import READY_WITHIN_S, wait_until
+from lab.ports import free_ports
 from real_api_server import ROOT, RealApiServer
 
 

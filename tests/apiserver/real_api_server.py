@@ -27,8 +27,9 @@ import trustme
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from etcd_server import READY_WITHIN_S, free_ports, wait_until
+from etcd_server import READY_WITHIN_S, wait_until
 from lab import kubernetes
+from lab.ports import free_ports
 
 from deathless_operator.cluster.connection import Connection
 

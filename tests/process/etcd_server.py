@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,10 +24,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 import pytest
 import trustme
+from lab.ports import free_ports
 
 READY_WITHIN_S = 60.0
 START_TRIES = 5
@@ -53,15 +53,6 @@ def wait_until(condition: Callable[[], bool], what: str, *, poll_s: float = _POL
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {READY_WITHIN_S} s: {what}")
         time.sleep(poll_s)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listened on a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [cast("int", one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from etcd_server import free_ports
+from lab.ports import free_ports
 from replica_set import wait_for
 
 from deathless.cli.ambrosia.launchers import install

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from cli_tool import Bank
-from etcd_server import free_ports
+from lab.ports import free_ports
 from replica_set import wait_for
 
 MODULE = """\

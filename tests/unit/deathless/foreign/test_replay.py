@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import socket
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from lab.ports import free_ports
 from tests.unit.deathless.foreign.recorded import checkpoint, publish
 
 from deathless.base.config import BindingConfig
@@ -165,12 +165,6 @@ def test_checkpoints_are_counted_from_the_oldest_on(directory: Path) -> None:
         run(order(directory, number=2, version=1))
 
 
-def free_ports() -> list[int]:
-    """Give two that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return [one.getsockname()[1], other.getsockname()[1]]
-
-
 class Watched:
     """Starts a program at the ports once they are bound, and ends it behind its last checkpoint."""
 
@@ -199,7 +193,7 @@ class Watched:
 
 def test_program_from_outside_gets_all_rows_also_behind_what_differs(directory: Path) -> None:
     """The first difference is told, and it ends when it likes."""
-    ports = free_ports()
+    ports = free_ports(2)
     wanted = order(directory, number=1)
     settings = dataclasses.replace(wanted.settings, command=(), receive_port=ports[0], send_port=ports[1])
     other = other_program(directory, "self.bytes += len", "self.bytes += 2 * len")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from lab.ports import free_ports
 
 from deathless.base.config import ReplicaConfig
 from deathless.shell.directory.members import ingress_address_path
@@ -19,8 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 def closed_port() -> str:
     """An address at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 async def test_a_port_listens_or_does_not() -> None:

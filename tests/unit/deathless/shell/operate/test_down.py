@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from lab.ports import free_ports
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
@@ -34,8 +35,7 @@ def bank(folder: Path) -> Target:
 
 def closed_port() -> str:
     """An address at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 async def test_nothing_was_started(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Self
 import pytest
 from aiohttp import web
 from etcd_fake import BAD_TOKEN, LEADER_CHANGED, NO_LEADER, TIMED_OUT, FakeMember, Fault, Plan, Refusal
-from etcd_server import TlsFiles, free_ports
+from etcd_server import TlsFiles
+from lab.ports import free_ports
 
 from deathless.base.errors import Closed, InvalidConfig
 from deathless.shell.lock_stores.etcd import records as wire

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from etcd_fake import FakeMember, Refusal
-from etcd_server import free_ports
+from lab.ports import free_ports
 
 from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig, LockUnavailable
