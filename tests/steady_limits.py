@@ -178,7 +178,7 @@ STEADY: Final = {
     "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
     "runtime/deathless/foreign/heirs.py": ("AGAIN_S", "FRESH_S"),
     "runtime/deathless/foreign/host.py": ("HAND_OVER_S", "LOOK_S", "READ_MAX_S", "READ_MIN_S", "STATUS_S"),
-    "runtime/deathless/foreign/replay.py": ("READ_S",),
+    "runtime/deathless/foreign/replay.py": ("READ_MAX_S", "READ_S"),
     "runtime/deathless/foreign/skipping.py": ("LOOK_S",),
     "runtime/deathless/foreign/starts.py": ("AGAIN_MAX_S", "AGAIN_MIN_S", "CALM_S"),
     "runtime/deathless/sources/adopting.py": ("PATIENCE_S",),

@@ -67,6 +67,7 @@ from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, Death
 from deathless.shell.foreign.check_bytes import fastest_check
+from deathless.shell.foreign.connections import until_read
 from deathless.shell.foreign.folder_watch import FolderWatch
 from deathless.shell.link.application_status import ApplicationStatus, read_statuses, write_status
 from deathless.shell.link.side_process import keep_beside, primary_epoch, run_beside
@@ -260,7 +261,7 @@ class Run:
             for kind, body in packets:
                 self._do(self.coordinator.received(kind, body, time.monotonic()))
         except DeathlessError as error:  # whoever called would take it for a connection that is lost
-            self._fail(error)
+            self.fail(error)
         self._wake.set()
 
     async def _wait(self, standing: asyncio.Event) -> None:
@@ -297,14 +298,15 @@ class Run:
         try:
             self._in_order.do(actions)
         except DeathlessError as error:
-            self._fail(error)
+            self.fail(error)
         self._regulate()
 
     def _regulate(self) -> None:
         """Read from the application while what it sends can be kept."""
         self._application.hold(self._checkpointing.is_behind or self.coordinator.is_flooded)
 
-    def _fail(self, error: DeathlessError) -> None:
+    def fail(self, error: DeathlessError) -> None:
+        """End it by this error."""
         self.error = self.error or error
         self._application.stop()
 
@@ -335,8 +337,7 @@ class Run:
         assert self._found is not None
         async for piece in self._checkpointing.pieces(self._found):
             self._application.order(on.LoadPart(data=piece))
-            while self._application.waiting > UNREAD_BYTES_MAX:  # noqa: ASYNC110  nobody tells when it was read
-                await asyncio.sleep(READ_MIN_S)
+            await until_read(lambda: self._application.waiting, UNREAD_BYTES_MAX, first_s=READ_MIN_S, most_s=READ_MAX_S)
 
     async def _find_checkpoint(self) -> None:
         """Look for a checkpoint until one is there, or it is known that this is the first start; then for others'."""
@@ -433,6 +434,12 @@ class ApplicationProcess:
         if isinstance(record, Standing):
             self._standings.last = record
             self._standings.changed.set()
+
+    def callback_failed(self, error: DeathlessError) -> None:
+        """A callback of the loop failed, which nobody waits for: what it left undone would never be done."""
+        _LOG.error("unexpected error", extra={"why": str(error)})
+        if self.running is not None:
+            self.running.fail(error)
 
     async def run(self) -> None:
         """Work until it is cancelled."""
@@ -559,7 +566,13 @@ async def serve(config: ReplicaConfig, name: str, pair: socket.socket) -> None:
         raise InvalidConfig(f"service {config.service} has no binding, so no application {name!r}")
     told = {"command": " ".join(binding.command)}
     process = ApplicationProcess(config, binding)
-    await keep_beside(process, pair, lambda: _LOG.info("application starts", extra=told), process.attached)
+    await keep_beside(
+        process,
+        pair,
+        lambda: _LOG.info("application starts", extra=told),
+        process.attached,
+        process.callback_failed,
+    )
 
 
 def main(arguments: list[str]) -> int:

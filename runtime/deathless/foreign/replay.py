@@ -43,9 +43,11 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.foreign.application import Application, ApplicationSettings, Death
 from deathless.shell.foreign.check.comparing import show
 from deathless.shell.foreign.check_bytes import fastest_check
+from deathless.shell.foreign.connections import until_read
 
 COMMITTER: Final = 7_002
-READ_S: Final = 0.002  # between two looks at how much the application has read
+READ_S: Final = 0.002  # between two looks at how much the application has read, where it reads
+READ_MAX_S: Final = 0.05  # where it does not
 UNREAD_BYTES_MAX: Final = 4 << 20  # that the application has not read: then it gets no more
 
 
@@ -465,8 +467,12 @@ class Run:
             self._application.order(event)
 
     async def _has_room(self) -> None:
-        while self._application.waiting > UNREAD_BYTES_MAX and self._death is None:  # noqa: ASYNC110  nobody tells when it was read
-            await asyncio.sleep(READ_S)
+        await until_read(
+            lambda: self._application.waiting if self._death is None else 0,
+            UNREAD_BYTES_MAX,
+            first_s=READ_S,
+            most_s=READ_MAX_S,
+        )
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait until this is so, or it parted from the log. Raises: what it ended by."""

@@ -13,6 +13,7 @@ Imports the author's names and the rest of this package.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -20,7 +21,7 @@ from deathless.base.errors import Overloaded
 from deathless.pipelines import assignment, ledger
 from deathless.pipelines.assignment import Agent, Assignment, Drivers
 from deathless.pipelines.ledger import Batch, Query, Refused, Tip
-from deathless.pipelines.rows import decode_rows
+from deathless.pipelines.rows import Row, decode_rows
 from deathless.sdk import (
     CallFailed,
     CallRefused,
@@ -34,7 +35,7 @@ from deathless.sdk import (
 )
 
 DRIVERS: Final = "."  # no query has that name
-WINDOW: Final = 250  # calls under way at once
+WINDOW: Final = 250  # calls under way at once, one of each key
 AGAIN_LOOK: Final = timedelta(milliseconds=100)  # between looks whether refused rows were sent again
 REFUSED_SHOWN_BYTES: Final = 1 << 20  # of refused rows in one answer, which has one row at least
 BUSY_PAUSE: Final = timedelta(seconds=1)  # before a row that the other service had no room for is sent again
@@ -189,22 +190,38 @@ def commit(held: Held, ctx: Context, batch: Batch) -> bool:
     applied = not held.decided  # else `apply` is at it, or `resume` begins it
     decided = ledger.commit_batch(held, batch, ctx.now_us)
     if applied and held.decided:
-        ctx.fork(pipeline.name, ctx.key, "apply")
+        _order_to_apply(ctx)
     return decided
 
 
 @pipeline.handler
-async def apply(held: Held, ctx: Context) -> None:
-    """Send rows of decided blocks to the service they are for, one block after the other."""
+async def apply(held: Held, ctx: Context, in_order: bool = False) -> None:
+    """Send rows of decided blocks to the service they are for, one block after the other.
+
+    Args:
+        held: state of the query.
+        ctx: of the turn.
+        in_order: rows of one key wait for each other: one that the other service has no room for is sent again, and
+            those behind it must not be taken before. False: an earlier version has begun this, and asked for all calls
+            of a window at once.
+    """
     await _send_again(held, ctx)
     if not held.decided or held.stopped:
         return
     block = decode_rows(held.blocks[held.decided[0].id])
     while held.at < len(block.rows) and not held.stopped:
         rows = block.rows[held.at : held.at + WINDOW]
-        calls = [ctx.call(block.service, key, block.method, arguments) for key, arguments in rows]
-        for (key, arguments), called in zip(rows, calls, strict=True):
-            failure = await _failure(ctx, called, block.service, key, block.method, arguments)
+        behind = _behind(rows) if in_order else {}
+        waiting = set(behind.values())
+        calls = {
+            at: ctx.call(block.service, key, block.method, arguments)
+            for at, (key, arguments) in enumerate(rows)
+            if at not in waiting
+        }
+        for at, (key, arguments) in enumerate(rows):
+            failure = await _failure(ctx, calls.pop(at), block.service, key, block.method, arguments)
+            if (then := behind.get(at)) is not None:
+                calls[then] = ctx.call(block.service, key, block.method, rows[then][1])
             held.at += 1
             held.applied += failure is None
             if failure is not None:
@@ -214,7 +231,23 @@ async def apply(held: Held, ctx: Context) -> None:
     if held.at == len(block.rows):
         ledger.finish_block(held)
     if held.decided and not held.stopped:
-        ctx.continue_with("apply")
+        ctx.continue_with("apply", {"in_order": True})
+
+
+def _order_to_apply(ctx: Context) -> None:
+    """Have `apply` see to what is decided."""
+    ctx.fork(pipeline.name, ctx.key, "apply", {"in_order": True})
+
+
+def _behind(rows: Sequence[Row]) -> dict[int, int]:
+    """Give, by the index of a row, that of the next one of its key."""
+    last: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for at, (key, _) in enumerate(rows):
+        if key in last:
+            found[last[key]] = at
+        last[key] = at
+    return found
 
 
 async def _send_again(held: Held, ctx: Context) -> None:
@@ -270,7 +303,7 @@ def resume(held: Held, ctx: Context) -> None:
     """Let a stopped query go on; rows that were refused stay listed."""
     _only(ctx)
     held.stopped = ""
-    ctx.fork(pipeline.name, ctx.key, "apply")
+    _order_to_apply(ctx)
 
 
 @pipeline.handler(shared=True)
@@ -296,7 +329,7 @@ async def send_again(held: Held, ctx: Context, ids: list[int]) -> list[int]:
     """
     _only(ctx)
     ledger.order_again(held, ids)
-    ctx.fork(pipeline.name, ctx.key, "apply")
+    _order_to_apply(ctx)
     while any(each in held.again for each in ids):
         await ctx.timer(after=AGAIN_LOOK)
     return [each for each in ids if each in held.refused]

@@ -110,7 +110,7 @@ def refused(name: str, stream: int | None, first: int, manifest: str, directory:
     """
     found = target(manifest, directory, every=True)
     _source(found, name)
-    asked = [told for _, told in _asked(found, name, first)]
+    asked = [told for _, told in _asked(found, name, first, stream=stream)]
     rows = [each for told in asked for each in told.rows(stream)]
     if as_json:
         print_json({"source": name, "refused": rows, "more": any(told.more for told in asked)})
@@ -247,9 +247,7 @@ def forget(name: str, stream: int | None, yes: bool, manifest: str, directory: s
     found = target(manifest, directory, every=True)
     if any(each.name == name and not SOURCE_KINDS[each.kind].gate for each in found.config.sources):
         raise StreamNotForgotten(f"source {name} stands in the manifest, and is read")
-    chosen = [
-        (part, each) for part, told in _asked(found, name) for each in told.streams if stream in (None, each.stream)
-    ]
+    chosen = list(_known(found, name, stream))
     if not chosen:
         raise StreamNotForgotten(f"no stream of a source {name!r} is known")
     meaning = "\n".join(listing.meaning(name, [each for _, each in chosen]))
@@ -290,15 +288,34 @@ def _streams(config: ReplicaConfig, source: SourceConfig) -> Iterator[dict[str, 
         yield each | {"at": show_time(at_us) if at_us else ""}
 
 
-def _asked(found: Target, name: str, first: int = 0) -> Iterator[tuple[Target, listing.Streams]]:
-    """Ask the primary of each shard for what its log has of a source."""
+def _asked(
+    found: Target, name: str, first: int = 0, *, stream: int | None = None, above: int = 0
+) -> Iterator[tuple[Target, listing.Streams]]:
+    """Ask the primary of each shard for what its log has of a source, or of one stream of it.
+
+    Primaries of before know neither `stream` nor `above`, and answer as if these were not there.
+    """
     from deathless.cli.primary import ask_primary
     from deathless.shell.net.admin_call import fitted
 
     for config in _configs(found):
         part = dataclasses.replace(found, config=config, shards=())
-        answer = asyncio.run(ask_primary(part, "streams", {"source": name, "from": str(first)}))
+        asked = {"source": name, "from": str(first), "above": str(above)}
+        if stream is not None:
+            asked["stream"] = str(stream)
+        answer = asyncio.run(ask_primary(part, "streams", asked))
         yield part, listing.of_shard(fitted(answer, listing.Streams), config.shard)
+
+
+def _known(found: Target, name: str, stream: int | None) -> Iterator[tuple[Target, listing.StreamOfShard]]:
+    """Give the streams of a source that the shards know, or one of them: all, in as many answers as it takes."""
+    for part, first in _asked(found, name, stream=stream):
+        told = first.streams
+        while told:
+            yield from ((part, each) for each in told if stream in (None, each.stream))
+            last = max(each.session for each in told)
+            ((_, next_),) = _asked(part, name, stream=stream, above=last)
+            told = [each for each in next_.streams if each.session > last]
 
 
 def _check_lsns(found: Target, lsns: tuple[int, ...]) -> None:
@@ -319,7 +336,7 @@ def _chosen(
         part = dataclasses.replace(found, config=config, shards=())
         first, more = min(lsns, default=0), True
         while more:
-            ((_, told),) = _asked(part, name, first)
+            ((_, told),) = _asked(part, name, first, stream=stream)
             for each in listing.chosen(told, stream, lsns):
                 missing.discard(each.lsn)
                 yield part, each
@@ -342,7 +359,7 @@ def _go_on(found: Target, name: str, stream: int | None, command: str, as_json: 
 
     _source(found, name)
     done: list[listing.Refused] = []
-    for part, first in _asked(found, name):
+    for part, first in _asked(found, name, stream=stream):
         told, tried = first, set[int]()
         while chosen := told.untried(tried, stream):
             for each in chosen:
@@ -352,7 +369,7 @@ def _go_on(found: Target, name: str, stream: int | None, command: str, as_json: 
                 asyncio.run(ask_primary(part, "order", arguments))
                 tried.add(each.session)
             done += chosen
-            ((_, told),) = _asked(part, name)  # there may be more of them than one answer has
+            ((_, told),) = _asked(part, name, stream=stream)  # there may be more of them than one answer has
     if not done:
         raise StreamNotStopped(f"source {name} stands at no row")
     if as_json:

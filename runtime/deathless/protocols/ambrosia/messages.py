@@ -25,8 +25,8 @@ Sources: the protocol's page for types and calls; the original's sources where t
 for type 0, 6 and 7). Whether a body is a call is told by its first byte before anything else of it is looked at.
 
 Guarantees: ProtocolViolated is all that reading raises; a body that was read is kept as its bytes were; a destination
-that is too long is nobody (`nobody_of`), so what goes there costs itself alone. Does not: judge when a message is legal
-(`machine`). Imports base.
+that is too long, or no UTF-8, is nobody (`nobody_of`, `unreadable_of`), so what goes there costs itself alone. Does
+not: judge when a message is legal (`machine`). Imports base.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from deathless.protocols.ambrosia.integers import (
 
 SELF: Final = ""
 """Name of the destination that a call to oneself has."""
+_UNREADABLE: Final = " that are no UTF-8"
 
 
 class MessageType(enum.IntEnum):
@@ -265,7 +266,7 @@ def decode_rpc(kind: MessageType, data: bytes, bounds: Bounds) -> Rpc:
     Raises: ProtocolViolated.
     """
     destination, start = _read_destination(data, bounds)
-    found, method, name, sequence, end = _read_head(data, start, bounds)
+    found, method, name, sequence, end = _read_head_behind(destination, data, start, bounds)
     return Rpc(
         destination=destination,
         kind=found,
@@ -289,7 +290,7 @@ def decode_oversized(head: bytes, size: int, bounds: Bounds) -> Oversized:
     Raises: ProtocolViolated.
     """
     destination, start = _read_destination(head, bounds)
-    kind, method, name, sequence, _ = _read_head(head, start, bounds)
+    kind, method, name, sequence, _ = _read_head_behind(destination, head, start, bounds)
     return Oversized(destination=destination, kind=kind, method=method, name=name, sequence=sequence, size=size)
 
 
@@ -303,9 +304,14 @@ def nobody_of(size: int) -> str:
     return f"$name of {size} bytes"
 
 
+def unreadable_of(size: int) -> str:
+    """Give the destination in the place of one that is no UTF-8, of so many bytes: no service has such a name."""
+    return nobody_of(size) + _UNREADABLE
+
+
 def decode_name(data: bytes, bounds: Bounds) -> AttachTo:
-    """Read the data of an ATTACH_TO. Raises: ProtocolViolated."""
-    return AttachTo(_text(data, "destination", bounds))
+    """Read the data of an ATTACH_TO. Raises: ProtocolViolated where it is too long."""
+    return AttachTo(_readable(data, bounds))
 
 
 def decode_length(data: bytes, bounds: Bounds) -> CheckpointStarts:
@@ -316,6 +322,17 @@ def decode_length(data: bytes, bounds: Bounds) -> CheckpointStarts:
     if not 0 <= length <= bounds.checkpoint_bytes_max:
         raise ProtocolViolated(f"the length of the checkpoint is {length}, at most {bounds.checkpoint_bytes_max}")
     return CheckpointStarts(length)
+
+
+def _read_head_behind(destination: str, data: bytes, at: int, bounds: Bounds) -> tuple[Kind, int, str, int, int]:
+    """As `_read_head`; a length that counted characters has cut the destination, which the error tells then."""
+    try:
+        return _read_head(data, at, bounds)
+    except ProtocolViolated as error:
+        if not destination.startswith("$") or not destination.endswith(_UNREADABLE):
+            raise
+        told = "the destination before it is no UTF-8: its length counts bytes, not characters"
+        raise ProtocolViolated(f"{error.message}; {told}") from None
 
 
 def _read_head(data: bytes, at: int, bounds: Bounds) -> tuple[Kind, int, str, int, int]:
@@ -348,11 +365,23 @@ def _byte(data: bytes, at: int, field: str) -> tuple[int, int]:
 
 def _read_destination(data: bytes, bounds: Bounds) -> tuple[str, int]:
     size, at = read_int(data, 0, "length of the destination")
-    if size <= bounds.name_bytes_max:
-        return _read_name(data, 0, "destination", bounds)
+    if size < 0:
+        raise ProtocolViolated(f"the destination has {size} bytes, 0 to {bounds.name_bytes_max} are right")
     if at + size > len(data):
         raise ProtocolViolated(f"the message ends within the destination, {size} bytes long")
-    return nobody_of(size), at + size
+    if size > bounds.name_bytes_max:
+        return nobody_of(size), at + size
+    return _readable(data[at : at + size], bounds), at + size
+
+
+def _readable(data: bytes, bounds: Bounds) -> str:
+    """Give a destination as text; where it is no UTF-8, nobody's."""
+    if len(data) > bounds.name_bytes_max:
+        raise ProtocolViolated(f"the destination has {len(data)} bytes, at most {bounds.name_bytes_max} are right")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return unreadable_of(len(data))
 
 
 def _read_name(data: bytes, at: int, field: str, bounds: Bounds) -> tuple[str, int]:
@@ -361,12 +390,10 @@ def _read_name(data: bytes, at: int, field: str, bounds: Bounds) -> tuple[str, i
         raise ProtocolViolated(f"the {field} has {size} bytes, 0 to {bounds.name_bytes_max} are right")
     if at + size > len(data):
         raise ProtocolViolated(f"the message ends within the {field}, {size} bytes long")
-    return _text(data[at : at + size], field, bounds), at + size
+    return _text(data[at : at + size], field), at + size
 
 
-def _text(data: bytes, field: str, bounds: Bounds) -> str:
-    if len(data) > bounds.name_bytes_max:
-        raise ProtocolViolated(f"the {field} has {len(data)} bytes, at most {bounds.name_bytes_max} are right")
+def _text(data: bytes, field: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -7,8 +7,8 @@ of a batch, however long that is.
 Guarantees: holds at most one message and one piece of the input; ProtocolViolated is all that it raises, with the
 offset of the message and its first bytes, and from then on nothing is read any more; equal bytes give equal items
 however they are cut, but for the cuts of checkpoints. An RPC above `message_bytes_max` becomes Oversized, and one to
-a destination above `name_bytes_max` goes to nobody: replicas go on past it in the same way. Does not: judge when a
-message is legal. Imports base.
+a destination above `name_bytes_max`, or that is no UTF-8, goes to nobody: replicas go on past it in the same way. Does
+not: judge when a message is legal. Imports base.
 """
 
 from __future__ import annotations

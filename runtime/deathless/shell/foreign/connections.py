@@ -7,10 +7,13 @@ anything. Imports base and `tcp_table`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections import deque
+from collections.abc import Awaitable, Callable
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import PortTaken
 from deathless.shell.foreign.tcp_table import end_of_peer, waiting_for_peer
 
@@ -45,6 +48,31 @@ def is_ours(connection: socket.socket) -> bool:
     """Whether the process at the other end is one of our own user."""
     end = end_of_peer(connection)
     return end is not None and end.uid == os.geteuid()
+
+
+async def until_read(
+    waiting: Callable[[], int],
+    most: int,
+    *,
+    first_s: float,
+    most_s: float,
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> None:
+    """Wait until an application has read what it was given, but for so much.
+
+    Nobody tells when it reads, and each look reads the kernel's table of all connections; so pauses grow.
+
+    Args:
+        waiting: gives how many bytes it has not read.
+        most: so many may wait.
+        first_s: the first pause between two looks, seconds.
+        most_s: the longest one, seconds.
+        pause: waits so many seconds.
+    """
+    pause_s = 0.0
+    while waiting() > most:
+        pause_s = next_pause(pause_s, first_s=first_s, most_s=most_s)
+        await pause(pause_s)
 
 
 class Unsent:

@@ -19,10 +19,11 @@ from typing import Final, Protocol
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError
+from deathless.base.errors import DeathlessError, Internal
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.orders import LineProtocol
 from deathless.shell.link.standing import Standing
+from deathless.shell.process.event_loop import is_broken_link
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 
@@ -60,6 +61,7 @@ async def keep_beside(
     pair: socket.socket,
     begun: Callable[[], object],
     attached: Callable[[Callable[[msgspec.Struct], None]], object] = lambda _: None,
+    callback_failed: Callable[[DeathlessError], object] | None = None,
 ) -> None:
     """Have a process work until the supervisor is gone, or SIGTERM.
 
@@ -68,6 +70,8 @@ async def keep_beside(
         pair: our end of the line from the supervisor.
         begun: told that it works.
         attached: given what sends a record to the supervisor, before the process works.
+        callback_failed: told of what no callback of the loop caught, but for connections that are lost; None: it is
+            logged, and nothing else.
 
     Raises: as its `start` and `run`.
     """
@@ -75,6 +79,8 @@ async def keep_beside(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+    if callback_failed is not None:
+        loop.set_exception_handler(lambda _, context: _failed(context, callback_failed))
     await process.start()
     pair.setblocking(False)
     line = LineProtocol(Standing, process.told, ended.set)
@@ -90,6 +96,13 @@ async def keep_beside(
         await work
     line.close()
     await asyncio.sleep(0)
+
+
+def _failed(context: dict[str, object], tell: Callable[[DeathlessError], object]) -> None:
+    """Take in what the loop reports."""
+    error = context.get("exception")
+    if not is_broken_link(context):
+        tell(error if isinstance(error, DeathlessError) else Internal(f"{context.get('message')}: {error!r}"))
 
 
 def run_beside(

@@ -195,7 +195,8 @@ class Messaging:
                     return list_undelivered(self._engine.shard.undelivered.snapshot(), int(told.get("from", "0")))
                 case "streams":
                     streams = self._engine.shard.sessions.streams
-                    return list_streams(streams, told["source"], int(told.get("from", "0")))
+                    above, stream = int(told.get("above", "0")), int(told["stream"]) if "stream" in told else None
+                    return list_streams(streams, told["source"], int(told.get("from", "0")), above=above, stream=stream)
                 case "sources":
                     return list_sources(self._config)
                 case "sinks":

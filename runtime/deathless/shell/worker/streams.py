@@ -24,18 +24,27 @@ STANDING_SHOWN_MAX: Final = STREAMS_SHOWN_MAX  # likewise, those that have stood
 CHARS_MAX: Final = 512  # of a reason, a key and a row
 
 
-def list_streams(table: StreamTable, source: str, first: int) -> dict[str, object]:
+def list_streams(
+    table: StreamTable, source: str, first: int, *, above: int = 0, stream: int | None = None
+) -> dict[str, object]:
     """Give the streams of a source, and its refused inputs that are listed, from this LSN on, the oldest first.
 
     Those at which streams stand are told apart, whatever their LSNs, likewise the oldest first.
+
+    Args:
+        table: of a shard.
+        source: its name.
+        first: the LSN.
+        above: streams are those whose sessions are above it, ascending; of refused inputs nothing is left out by it.
+        stream: its number: of this one alone; None: of all.
     """
-    streams = [each for each in table.streams() if each.key.source == source]
+    streams = [each for each in table.streams() if each.key.source == source and stream in (None, each.key.stream)]
     sessions = {each.session: each for each in streams}
     refused = [each for each in table.refused() if each.session in sessions]
     standing = sorted((each.stopped for each in streams if each.stopped is not None), key=lambda each: each.lsn)
     kept = sorted((each for each in refused if each not in standing and each.lsn >= first), key=lambda each: each.lsn)
     return {
-        "streams": [_describe(each) for each in streams[:STREAMS_SHOWN_MAX]],
+        "streams": [_describe(each) for each in streams if each.session > above][:STREAMS_SHOWN_MAX],
         "refused": [_refused(each, sessions[each.session], stands=False) for each in kept[:REFUSED_SHOWN_MAX]],
         "standing": [_refused(each, sessions[each.session], stands=True) for each in standing[:STANDING_SHOWN_MAX]],
         "count": len(refused),

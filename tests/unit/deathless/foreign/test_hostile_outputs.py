@@ -11,7 +11,16 @@ from deathless.base.limits import Limits
 from deathless.foreign.rows import CALLERS, Emitted, Given, What, encode_items
 from deathless.foreign.service import Application, _begin, application, call
 from deathless.protocols.ambrosia.items import OTHERS
-from deathless.protocols.ambrosia.messages import SELF, Kind, Oversized, Rpc, make_call, make_return, nobody_of
+from deathless.protocols.ambrosia.messages import (
+    SELF,
+    Kind,
+    Oversized,
+    Rpc,
+    make_call,
+    make_return,
+    nobody_of,
+    unreadable_of,
+)
 from deathless.sdk import Context, Service, Struct
 from deathless.testing import Environment
 
@@ -115,6 +124,7 @@ def test_early_call_that_has_no_room_in_a_row_does_not_refuse_the_first_message(
         "store/\ud7ff",
         "store/" + "k" * 506,
         nobody_of(513),
+        unreadable_of(3),
     ],
 )
 def test_names_that_are_none_or_odd_cost_their_call_alone(target: str) -> None:

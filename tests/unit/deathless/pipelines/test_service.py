@@ -1,13 +1,15 @@
 """Rows of decided batches reach their service once, in order, whichever process is killed and wherever."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from deathless.base.errors import HandlerFailed, InvalidArgument, PeerReplaced
-from deathless.pipelines.ledger import Batch
+from deathless.base.limits import Limits
+from deathless.pipelines.ledger import Batch, Block
 from deathless.pipelines.rows import Policy, Row, blocks_of
-from deathless.pipelines.service import DRIVERS, WINDOW, Held, pipeline
+from deathless.pipelines.service import DRIVERS, WINDOW, Held, apply, pipeline
 from deathless.sdk import CallRefused, Context, Service, Struct, field
 from deathless.testing import Environment, kill_everywhere
 
@@ -134,6 +136,64 @@ def test_what_says_nothing_of_the_row_stops_the_query_whatever_its_policy_is() -
         env.service(pipeline)["alarms"].resume()
         env.advance(seconds=1)
         assert (len(taken.calls("late")), held(env).applied) == (303, 302)
+
+
+def test_row_for_which_there_was_no_room_is_not_overtaken_by_rows_of_its_key() -> None:
+    """It is sent again, while rows of its key wait and those of other keys do not."""
+    held_by: list[str] = []
+    busy = Service("carriers", state=Carrier)
+
+    @busy.handler(name="late")
+    async def hold(carrier: Carrier, ctx: Context, minutes: int) -> None:
+        if minutes == -1:
+            freed = ctx.promise(bool)
+            held_by[:] = [freed.id]
+            await freed
+        if minutes == 7:
+            ctx.complete(held_by[0], True)
+        carrier.minutes.append(minutes)
+
+    with Environment(pipeline, busy, limits=Limits(key_queue_max=1)) as env:
+        others = [env.service(busy)["UA"].start(hold, minutes) for minutes in (-1, -2)]  # the second has the queue
+        rows: list[Row] = [("UA", {"minutes": n}) for n in range(3)]
+        send(env, "", "a", [rows[0], ("DL", {"minutes": 7}), *rows[1:]])
+        assert [each.result() for each in others] == [None, None]
+        assert env.service(busy)["UA"].state.minutes == [-1, -2], "the first row was refused"
+        env.advance(seconds=5)
+        assert env.service(busy)["UA"].state.minutes == [-1, -2, 0, 1, 2]
+        assert (held(env).applied, held(env).refusals, held(env).stopped) == (4, 0, "")
+
+
+class Never:
+    """What is never answered."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+class Asked:
+    """A turn that notes what it asks for."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def call(self, _service: str, _key: str, _method: str, arguments: dict[str, object]) -> Never:
+        """See Context."""
+        self.calls.append(arguments["minutes"])
+        return Never()
+
+
+@pytest.mark.parametrize(("in_order", "asked"), [(False, [1, 2, 3]), (True, [1, 3])])
+def test_apply_of_an_earlier_version_asks_for_what_it_had_asked_for(in_order: bool, asked: list[int]) -> None:
+    """At an upgrade it is run again, and would not fit if it asked for anything else."""
+    rows: list[Row] = [("UA", {"minutes": 1}), ("UA", {"minutes": 2}), ("DL", {"minutes": 3})]
+    [(count, data)] = blocks_of("carriers", "late", "stop", rows)
+    query, turn = Held(decided=[Block("b", count, len(data))]), Asked()
+    query.blocks["b"] = data
+    begun = apply(query, turn, *[True] * in_order)  # type: ignore[arg-type]
+    begun.send(None)
+    begun.close()
+    assert turn.calls == asked
 
 
 def test_refused_rows_can_be_sent_again_or_let_go() -> None:

@@ -14,6 +14,7 @@ from deathless.codec.streams.packets import StreamHello, StreamRefused
 from deathless.codec.wire import PREFIX_BYTES, PacketReader, Type, decode_struct, struct_packet
 from deathless.sources import adopting
 from deathless.sources.adopting import adopt
+from deathless.sources.keys import FINGERPRINT_BYTES, Routing
 from deathless.sources.port import Point
 
 
@@ -48,6 +49,19 @@ def test_all_shards_have_the_mark_behind_what_any_has_taken_in(bench: Bench) -> 
     assert point.last_id == 16, "as the reader says"
     assert [(each.next_seq, each.marks) for each in shards] == [(18, 1), (18, 1)]
     assert opened(shards, life=2).points() == [Point(16, b""), Point(16, b"")]
+
+
+def test_mark_that_some_shards_lack_is_one_of_the_source_as_it_is_read(bench: Bench) -> None:
+    """Or the source's process would take its key, or limits, for changed: it goes on from the shard that is behind."""
+    shards = [PRIMARIES[0], PRIMARIES[1]]
+    take(opened(shards), shards, [record(n) for n in range(10)])
+    decide(bench)
+    limits = bench.config.make_limits()
+    routing = Routing(
+        SOURCE.key, input_name=SOURCE.input, shards=2,
+        key_bytes_max=limits.key_bytes_max, message_bytes_max=limits.message_bytes_max,
+    )  # fmt: skip
+    assert [each.note[:FINGERPRINT_BYTES] for each in shards] == [routing.fingerprint] * 2
 
 
 def test_a_stream_that_is_not_there_is_refused(bench: Bench) -> None:

@@ -52,6 +52,8 @@ class Bench:
         self.ordered: list[dict[str, str]] = []
         self.streams: list[dict[str, object]] = []
         self.ran: dict[str, object] = {"done": True}
+        self.shown_max = 1000  # streams in one answer
+        self.knows_more_than_from = True  # False: it is of before, and knows neither `above` nor `stream`
 
     async def ask(self, found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
         assert arguments is not None
@@ -59,9 +61,15 @@ class Bench:
             self.ordered.append(arguments)
             return self.ran
         assert arguments["source"] in ("flights", "gone")
-        first = int(arguments["from"])
+        first, above, stream = int(arguments["from"]), int(arguments["above"]), arguments.get("stream")
+        if self.knows_more_than_from:
+            of = [each for each in self.streams if stream in (None, str(each["stream"]))]
+            streams = [each for each in of if int(str(each["session"])) > above][: self.shown_max]
+            standing = [each for each in self.standing if stream in (None, str(each["stream"]))][: self.shown_max]
+        else:
+            streams, standing = self.streams[: self.shown_max], self.standing[: self.shown_max]
         kept = [each for each in self.kept if int(str(each["lsn"])) >= first]
-        return {"streams": self.streams, "refused": kept, "standing": self.standing, "count": 1, "more": self.more}
+        return {"streams": streams, "refused": kept, "standing": standing, "count": 1, "more": self.more}
 
     def run(self, *arguments: str) -> int:
         return main(["sources", *arguments, "-f", str(self.manifest)])
@@ -194,6 +202,20 @@ def test_streams_whose_source_is_gone_are_forgotten_once_that_is_confirmed(
     assert bench.run("forget", "gone", "--json", "--yes") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["forgotten"][1] == {"shard": 0, "stream": 3, "takenIn": 41}
+
+
+@pytest.mark.parametrize(("knows", "forgotten"), [(True, 5), (False, 2)])
+def test_streams_behind_the_first_answer_are_seen_to(bench: Bench, knows: bool, forgotten: int) -> None:
+    """A primary of before tells of no others."""
+    stream = {"takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    bench.streams = [{**stream, "stream": number, "session": 10 + number} for number in range(5)]
+    bench.standing = [{**refused(number, stands=True), "stream": number, "session": 10 + number} for number in range(5)]
+    bench.shown_max, bench.knows_more_than_from = 2, knows
+    assert bench.run("forget", "gone", "--yes") == 0
+    assert [each["invocation"] for each in bench.ordered] == [str(10 + number) for number in range(forgotten)]
+    bench.ordered.clear()
+    assert bench.run("retry", "flights", "--stream", "4") == (0 if knows else 64)
+    assert [each["invocation"] for each in bench.ordered] == (["14"] if knows else [])
 
 
 def test_where_a_source_goes_on_is_decided(

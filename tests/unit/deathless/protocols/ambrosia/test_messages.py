@@ -97,7 +97,7 @@ WRONG = [
     ("01", "destination has -1 bytes"),
     ("feffffff0f", "ends within the destination, 2147483647 bytes"),
     ("04ff", "ends within the destination, 2 bytes"),
-    ("04ffff000201", "no UTF-8: ffff; its length counts bytes"),
+    ("04ffff04", "return byte is 4.*the destination before it is no UTF-8: its length counts bytes"),
     ("00", "ends before its return byte"),
     ("0004", "return byte is 4"),
     ("0000", "ends within its method id"),

@@ -29,6 +29,7 @@ from deathless.protocols.ambrosia.messages import (
     encode_message,
     head_bytes,
     nobody_of,
+    unreadable_of,
 )
 from deathless.protocols.ambrosia.reader import StreamReader
 from deathless.protocols.ambrosia_binding.encoding import (
@@ -208,9 +209,21 @@ def test_what_is_no_message_is_refused_before_it_is_kept(data: str, match: str) 
         list(reader.feed(good))
 
 
-def test_a_name_that_is_no_utf8_is_refused() -> None:
-    with pytest.raises(ProtocolViolated, match="no UTF-8"):
-        read(message(Tag.ATTACH_TO, b"\xff"))
+@given(target=st.sampled_from([b"\xff", b"bank/\xe4", b"\xed\xa0\x80" * 5]), long=st.booleans(), cuts=CUTS)
+def test_a_call_to_a_name_that_is_no_utf8_goes_to_nobody_and_costs_itself_alone(
+    target: bytes, long: bool, cuts: list[int]
+) -> None:
+    """Whether the message is too long as well, in a batch or not, and whoever is told of the name before."""
+    body = outgoing_call("", Call(4, CallType.AWAITED, bytes(1300 if long else 5), "me", 9))
+    start = body.index(b"\0\0\x08\0") + 1  # behind the length of the destination, which is 0
+    called = message(Tag.RPC, number(len(target)), target, body[start:])
+    wrapped = message(Tag.RPC_BATCH, number(2), RPCS[0], called)
+    first, attached, item, *rest = read(RPCS[0] + message(Tag.ATTACH_TO, target) + called + wrapped + RPCS[2], cuts)
+    assert [first, *rest] == [*read(RPCS[0]), *read(RPCS[0]), item, *read(RPCS[2])]
+    assert attached == AttachTo(unreadable_of(len(target)))
+    assert isinstance(item, Oversized if long else Rpc)
+    assert (item.destination, item.kind, item.method) == (unreadable_of(len(target)), Kind.ASYNC, 4)
+    assert (item.name, item.sequence) == ("me", 9)
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import socket
@@ -11,7 +12,7 @@ import pytest
 
 from deathless.base.errors import PortTaken
 from deathless.shell.foreign import connections
-from deathless.shell.foreign.connections import Unsent, is_ours, listen, port_of
+from deathless.shell.foreign.connections import Unsent, is_ours, listen, port_of, until_read
 from deathless.shell.foreign.tcp_table import End
 
 
@@ -44,6 +45,22 @@ def test_a_process_of_another_user_is_found_out(
     for end in stranger:
         monkeypatch.setattr(connections, "end_of_peer", lambda connection, end=end: end)
         assert not is_ours(pair[0])
+
+
+def test_looks_at_what_was_read_become_seldom_while_nothing_is(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Each of them reads the kernel's whole table."""
+    ours, theirs = pair
+    unsent, pauses = Unsent(ours), list[float]()
+    unsent.give(bytes(50_000))
+    assert unsent.send()
+
+    async def pause(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 6:
+            theirs.recv(20_000, socket.MSG_WAITALL)
+
+    asyncio.run(until_read(unsent.waiting, 30_000, first_s=0.002, most_s=0.05, pause=pause))
+    assert pauses == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05]
 
 
 def test_what_the_kernel_does_not_take_waits_in_order(pair: tuple[socket.socket, socket.socket]) -> None:

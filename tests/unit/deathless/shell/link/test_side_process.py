@@ -8,6 +8,7 @@ import socket
 import msgspec
 import pytest
 
+from deathless.base.errors import DeathlessError
 from deathless.shell.link.side_process import keep_beside, led_epoch
 from deathless.shell.link.standing import Program, Standing
 
@@ -56,6 +57,34 @@ def test_it_hears_its_supervisor_and_ends_with_it() -> None:
         return side.notes
 
     assert asyncio.run(live()) == ["started", "begun", PRIMARY, "ended"]
+
+
+def test_callback_that_fails_is_told_and_a_connection_that_is_lost_is_not() -> None:
+    async def live() -> list[str]:
+        side, told = Side(), list[str]()
+        heard = asyncio.Event()
+        ours, theirs = socket.socketpair()
+
+        def hear(error: DeathlessError) -> None:
+            told.append(str(error))
+            heard.set()
+
+        def fail() -> None:
+            raise KeyError("of a callback")
+
+        with theirs:
+            life = asyncio.create_task(keep_beside(side, ours, lambda: None, callback_failed=hear))
+            theirs.sendall(msgspec.json.encode(PRIMARY) + b"\n")
+            await side.heard.wait()
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "lost", "exception": ConnectionResetError(), "transport": None})
+            loop.call_soon(fail)
+            await heard.wait()
+        await life
+        return told
+
+    (only,) = asyncio.run(live())
+    assert "KeyError('of a callback')" in only
 
 
 def test_process_can_say_something_to_its_supervisor() -> None:

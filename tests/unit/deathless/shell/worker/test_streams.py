@@ -44,6 +44,22 @@ def test_refused_rows_of_one_source_are_listed_with_what_is_kept_of_them() -> No
     assert [each["lsn"] for each in msgspec.to_builtins(list_streams(table, "flights", 12)["refused"])] == [12, 13]
 
 
+def test_streams_are_told_answer_by_answer_and_one_of_them_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STREAMS_SHOWN_MAX", 2)
+    table = StreamTable()
+    for number in range(3):
+        stream = table.open(StreamOpened(*StreamKey("flights", number), bytes(16), OnRefusal.STOP), number + 1)
+        assert stream is not None
+        refuse(table, stream.session, 10 + number, 5)
+
+    def told(name: str, above: int = 0, stream: int | None = None) -> list[int]:
+        answer = list_streams(table, "flights", 0, above=above, stream=stream)
+        return [each["session"] for each in msgspec.to_builtins(answer[name])]
+
+    assert (told("streams"), told("streams", above=2), told("streams", above=3)) == ([1, 2], [3], [])
+    assert (told("streams", stream=2), told("standing", stream=2), told("standing", above=2)) == ([3], [3], [1, 2, 3])
+
+
 def test_a_stream_that_stands_says_at_what() -> None:
     table = StreamTable()
     session = opened(table, "flights", 1, OnRefusal.STOP)
