@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli_tool import Bank
 
-from deathless.base.errors import UpgradeRefused
+from deathless.base.errors import CodeEndedProcess, UpgradeRefused
 
 REFUSED = 78
 VERSION_2 = """
@@ -93,3 +93,22 @@ def test_without_a_recorded_interface_it_is_said_what_to_do(tmp_path: Path) -> N
         said = bank.run("upgrade", "check", "--to", "service.py:bank", code=UpgradeRefused.exit_code).stderr
         assert "no interface is recorded for the code that serves" in said
         assert "start a replica once with the code that serves" in said
+
+
+def test_code_that_ends_its_process_has_not_passed_a_check(tmp_path: Path) -> None:
+    ended = CodeEndedProcess.exit_code
+    with started(tmp_path) as bank:
+        bank.up()
+        bank.run("call", "deposit", "--key", "alice", "--arg", "amount=5")
+        bank.run("checkpoint", "take")
+        changes, _ = version_2("")
+        hard = new_code(bank, "hard", *changes, more=f"\nimport os{VERSION_2.format(body='os._exit(0)')}")
+        said = bank.run("upgrade", "check", "--to", hard, code=ended)
+        assert (CodeEndedProcess.code in said.stderr, said.stdout) == (True, "")
+        assert "the process that ran hard/service.py:bank ended with status 0" in said.stderr
+        soft = new_code(bank, "soft", *changes, more=f"\nimport sys{VERSION_2.format(body='sys.exit(0)')}")
+        [misfit] = bank.json("upgrade", "check", "--to", soft, code=REFUSED)["misfits"]
+        assert (misfit["word"], misfit["first"]) == ("MigrationRaised", "alice")
+        imported = new_code(bank, "imported", more="\nimport os\nos._exit(0)\n")
+        for command in (("upgrade", "check", "--to"), ("fingerprint",), ("check",), ("openapi",)):
+            assert CodeEndedProcess.code in bank.run(*command, imported, code=ended).stderr

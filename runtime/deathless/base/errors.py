@@ -12,7 +12,7 @@
     |  |- InvalidConfig, InvalidManifest, InvalidArgument (InvalidUse), UnknownHandler, UnknownService, TooLarge,
     |  |  KeyReused, SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated), Forbidden
     |  |  (CallerNotAllowed), PortTaken, PermissionRefused, StorageUnfit, VolumeTooSmall, NoCommonVersion,
-    |  |  InvalidService (ForeignMethodRefused), UnknownMethod,
+    |  |  InvalidService (ForeignMethodRefused, CodeEndedProcess, ImportNotEnded), UnknownMethod,
     |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
     |  |  PeerReplaced, ClientOfParent, DeliveryRefused, DeliveryGivenUp, NotUndelivered, InvocationUnknown,
     |  |  NotRetryable, Cancelled, InvalidAwait, HandlerGone, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
@@ -521,6 +521,22 @@ class ForeignMethodRefused(InvalidService):
 
     code = "DL3121"
     exit_code = 78
+
+
+class CodeEndedProcess(InvalidService):
+    """The service's own code ended the process that ran it, before that could say what came of it."""
+
+    code = "DL3172"
+    exit_code = 78
+    remedy = "remove what ends the process from the code: os._exit, sys.exit, os.exec, or a crash in native code"
+
+
+class ImportNotEnded(InvalidService):
+    """The import of the service's own code takes longer than it may: it waits, or loops."""
+
+    code = "DL3173"
+    exit_code = 78
+    remedy = "let the module do nothing at its import but define things; `python -X faulthandler` shows where it stands"
 
 
 class ClientOfParent(Invalid):

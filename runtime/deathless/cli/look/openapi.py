@@ -24,10 +24,10 @@ def openapi(module: str | None, manifest: str, directory: str, _as_json: bool) -
     """
     from deathless.cli.options import target
     from deathless.shell.ingress.openapi import document
-    from deathless.shell.service_code.loading import load_service
+    from deathless.shell.service_code.import_trial import load_tried
 
     config = None if module else target(manifest, directory).config
     with prints_aside():
-        service = load_service(module or "") if config is None else load_service(config.module, name=config.service)
+        service = load_tried(module or "") if config is None else load_tried(config.module, name=config.service)
     print_json(document(service))
     return 0

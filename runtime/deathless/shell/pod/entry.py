@@ -75,7 +75,7 @@ def what_it_is_for(config: ReplicaConfig, environment: Mapping[str, str]) -> Rep
 
     Raises: LockUnavailable where head can't be read in time; UpgradeRefused; what reading it, or our code, raises.
     """
-    described = describe_code_of(config, environment)
+    described = describe_code_of(config, environment, bounded=False)  # a replica starts as long as its code takes
     try:
         head = asyncio.run(asyncio.wait_for(head_of(config), LOOK_S))
     except TimeoutError:

@@ -18,8 +18,8 @@ from deathless.base.shards import Sharding
 from deathless.codec.untrusted import read_json
 from deathless.shell.disk.small_files import read_small
 from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.import_trial import load_tried
 from deathless.shell.service_code.kept_code import is_kept
-from deathless.shell.service_code.loading import load_service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def check_code(
     module = module or configured.module
     if not module:
         raise InvalidConfig(f"{path} names no module")
-    service = load_service(module)
+    service = load_tried(module)
     sharding = Sharding(
         shards=shards or configured.shards,
         peers=_peers(peers) if peers else {peer.name: peer.shards for peer in configured.peers},

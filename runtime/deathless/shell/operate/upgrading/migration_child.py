@@ -1,7 +1,7 @@
 """One process of `deathless upgrade check`: migrates the state of a checkpoint, with keys in descending order.
 
-Started by upgrade_check, with another hash seed than its own, never by hand. The job comes on standard input, the
-outcome goes to standard output, both as msgpack; what the author's functions print goes to standard error.
+Started by upgrade_check, with another hash seed than its own, never by hand. Job and outcome are msgpack
+(service_code.aside).
 
 Guarantees: nothing is written. Does not: decide; it gives a print of each key's new state, or that state itself, or
 a print of all suspended handlers.
@@ -10,8 +10,6 @@ a print of all suspended handlers.
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -24,6 +22,7 @@ from deathless.execution.migration.determinism import PRINT_BYTES, prints_of
 from deathless.execution.migration.state import Migrator, parted
 from deathless.execution.snapshot_migration import migrate_snapshot
 from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.service_code.aside import Voice, answer
 from deathless.shell.service_code.loading import load_service
 
 
@@ -90,14 +89,9 @@ def run(job: Job) -> Outcome:
     return Outcome(prints=b"".join(reversed(prints)))
 
 
-def main() -> None:
-    """Read a job, run it, write the outcome."""
-    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
-    out = os.dup(1)
-    os.dup2(2, 1)
-    with open(out, "wb") as stream:
-        stream.write(msgspec.msgpack.encode(run(job)))
+def _migrated(order: bytes, _: Voice) -> bytes:
+    return msgspec.msgpack.encode(run(msgspec.msgpack.decode(order, type=Job)))
 
 
 if __name__ == "__main__":
-    main()
+    answer(_migrated, "migrating")

@@ -56,8 +56,8 @@ from deathless.shell.operate.upgrading.upgrade_check import Checked, check_upgra
 from deathless.shell.service_code import interface_record
 from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.fingerprint import describe
+from deathless.shell.service_code.import_trial import load_tried
 from deathless.shell.service_code.kept_code import keep
-from deathless.shell.service_code.loading import load_service
 from deathless.shell.upgrade.migration import Migration, told
 from deathless.shell.upgrade.planning import Head, plan_upgrade
 
@@ -177,7 +177,7 @@ async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str],
     _refuse_holder(config, view)
     if not view.head:
         raise InvalidArgument(f"{config.directory}: the log is empty: any code may start it")
-    service = load_service(module, name=config.service)
+    service = load_tried(module, name=config.service)
     check_kept([*service.topics], config.drivers)  # no replica would start with it
     described = describe(service, config.make_limits(), config.sharding)
     head = Head(found.reader.routes.cut(view.head), record)

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -41,10 +39,12 @@ from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.log_generations import newest_of_head
 from deathless.shell.operate.upgrading.migration_child import Job, Outcome, print_of
 from deathless.shell.operate.upgrading.way_back_check import lowered_at
+from deathless.shell.service_code.aside import STANDARD_ERROR, Voice, answer, ask
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.loading import load_service
 
+MODULE: Final = "deathless.shell.operate.upgrading.upgrade_check"
 CHILD: Final = "deathless.shell.operate.upgrading.migration_child"
 SHOWN_KEYS: Final = 8  # keys whose two results are fetched to be shown
 WAY_BACK_KEYS: Final = 20_000
@@ -72,10 +72,18 @@ class Checked(msgspec.Struct, kw_only=True):
         return not self.misfits
 
 
+class _Order(msgspec.Struct):
+    """What the process that checks is to do, see `check_upgrade`."""
+
+    configs: list[ReplicaConfig]
+    target: str
+    folder: str
+
+
 def check_upgrade(
     configs: Sequence[ReplicaConfig], target: str, *, folder: str | Path = ".", told: Told = str
 ) -> Checked:
-    """Check new code against a service.
+    """Check new code against a service, in a process of its own: it may end that one, and has no verdict then.
 
     Args:
         configs: of a replica of each shard.
@@ -84,14 +92,23 @@ def check_upgrade(
         told: is told how far it is.
 
     Raises: InvalidArgument where nothing was started; UpgradeRefused where no interface is recorded; InvalidService for
-    the new code.
+    the new code, CodeEndedProcess where that ended the process, ImportNotEnded.
     """
-    service = load_service(target, folder, name=configs[0].service)
+    order = msgspec.json.encode(_Order([*configs], target, str(folder)))
+    checked = ask(MODULE, order, os.environ, code=target, output=STANDARD_ERROR, told=told)
+    return msgspec.msgpack.decode(checked, type=Checked)
+
+
+def _check(order: _Order, voice: Voice) -> Checked:
+    """Check in the process that imports the new code, and migrates by it."""
+    configs = order.configs
+    service = load_service(order.target, order.folder, name=configs[0].service)
+    voice.imported()
     looks = [asyncio.run(inspect(config)) for config in configs]
     limits = configs[0].make_limits()
     result: Checked | None = None
     for look in looks:
-        one = _Shard(look, service, limits, target, str(folder), told).run()
+        one = _Shard(look, service, limits, order.target, order.folder, voice.tell).run()
         result = one if result is None else _both(result, one)
     assert result is not None, "a service has a shard"
     return result
@@ -276,20 +293,16 @@ def _cut(prints: bytes) -> list[bytes]:
 
 
 def _in_another_process(job: Job) -> Outcome:
-    """Migrate in a process whose sets have another order.
-
-    Raises: InvalidService with what it said, where it ended without an outcome.
-    """
+    """Migrate in a process whose sets have another order. Raises: as `ask`."""
     ours = os.environ.get("PYTHONHASHSEED", "0")
     environment = os.environ | {"PYTHONHASHSEED": "2" if ours == "1" else "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", CHILD],
-        input=msgspec.msgpack.encode(job),
-        capture_output=True,
-        env=environment,
-        check=False,
-    )
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise InvalidService(f"a migration ended its process with {done.returncode}: {' '.join(last)[:500]}")
-    return msgspec.msgpack.decode(done.stdout, type=Outcome)
+    told = ask(CHILD, msgspec.msgpack.encode(job), environment, code=job.target, output=STANDARD_ERROR)
+    return msgspec.msgpack.decode(told, type=Outcome)
+
+
+def _checked(order: bytes, voice: Voice) -> bytes:
+    return msgspec.msgpack.encode(_check(msgspec.json.decode(order, type=_Order), voice))
+
+
+if __name__ == "__main__":
+    answer(_checked, "checking the upgrade")

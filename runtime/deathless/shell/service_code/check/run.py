@@ -27,7 +27,7 @@ from deathless.shell.service_code.check.compare import (
     compare_processes,
     untold,
 )
-from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.import_trial import load_tried
 from deathless.shell.service_code.sources import code_of
 
 CALLS: Final = 240
@@ -72,7 +72,7 @@ def check_service(
 
     Raises: InvalidService when it can't be loaded.
     """
-    service = load_service(target, folder)
+    service = load_tried(target, folder)
     findings = check_static(service)
     if not run:
         return Report(findings, [], [], 0)

@@ -36,7 +36,7 @@ class Pod:
         monkeypatch.setattr(entry, "describe_code_of", self.describe_code_of)
         monkeypatch.setattr(entry, "head_of", self.head_of)
 
-    def describe_code_of(self, config: ReplicaConfig, environment: object) -> Description:
+    def describe_code_of(self, config: ReplicaConfig, environment: object, *, bounded: bool) -> Description:
         assert (config, environment) == (self.config, {})
         return self.described
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import Internal, InvalidConfig, InvalidService, TopicNotKept
+from deathless.base.errors import CodeEndedProcess, InvalidConfig, InvalidService, TopicNotKept
 from deathless.base.limits import Limits
 from deathless.base.topics.settings import Topic, topic_configs
 from deathless.shell.service_code.code_process import describe_code_of
@@ -57,6 +57,7 @@ def test_code_with_a_topic_is_described_where_the_config_has_it(tmp_path: Path) 
         describe_code_of(config(tmp_path, text), dict(os.environ))
 
 
-def test_a_process_that_says_nothing_is_a_bug_that_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Internal, match="ended with 7, and said nothing"):
-        describe_code_of(config(tmp_path, "import os\nos._exit(7)\n"), dict(os.environ))
+def test_a_process_that_says_nothing_has_described_nothing(tmp_path: Path) -> None:
+    for status in (0, 7):
+        with pytest.raises(CodeEndedProcess, match=f"ended with status {status}, and said nothing"):
+            describe_code_of(config(tmp_path, f"import os\nos._exit({status})\n"), dict(os.environ))
