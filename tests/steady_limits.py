@@ -177,6 +177,7 @@ STEADY: Final = {
     "runtime/deathless/sinks/host.py": ("LOOK_S", "STATUS_S", "KEEP_S"),
     "runtime/deathless/sinks/machine.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "DEPOSED_S", "STOPPED_MIN_S", "STOPPED_MAX_S"),
     "runtime/deathless/foreign/heirs.py": ("AGAIN_S", "FRESH_S"),
+    "runtime/deathless/foreign/checkpointing.py": ("LOADING_S",),
     "runtime/deathless/foreign/host.py": ("HAND_OVER_S", "LOOK_S", "READ_MAX_S", "READ_MIN_S", "STATUS_S"),
     "runtime/deathless/foreign/replay.py": ("READ_MAX_S", "READ_S"),
     "runtime/deathless/foreign/skipping.py": ("LOOK_S",),

@@ -1,12 +1,15 @@
 """The files of an application's checkpoints, as one process of it needs them: found, loaded, written, and rows held.
 
     newest, pieces    the newest whole one that is of what the service has got, to go on from, and its bytes
+    let_go            of that one and of the rows behind it, which are kept for this replica while it loads
     look              whether another replica has written one since
     add, run          write one that the application gives: in threads, one piece after the other
 
 Guarantees: pieces are written in their order; a checkpoint that can't be written, or ends early, is dropped with its
-room, told, and the next one is tried; rows that the oldest checkpoint of those that stay does not hold are kept. Does
-not: decide when one is taken. Imports this package.
+room, told, and the next one is tried; rows that the oldest checkpoint of those that stay does not hold are kept. A
+program may load more slowly than others write newer ones: the checkpoint that it loads stays with the rows behind it,
+for LOADING_S at most, since a replica that is gone lets go of nothing. Does not: decide when one is taken. Imports this
+package.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, ParamSpec, TypeVar
 
-from deathless.base.errors import ApplicationStateMissing, StorageFailed
+from deathless.base.errors import ApplicationStateMissing, StorageFailed, TopicRowsDropped
 from deathless.foreign.checkpoints import KEPT, CheckpointDamaged, Checkpoints, Found, Head, Writing
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
@@ -29,10 +32,54 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 WRITE_BYTES: Final = 4 << 20  # of pieces that are here already: so much is written by one thread at once
 UNWRITTEN_BYTES_MAX: Final = 8 << 20  # of a checkpoint that is not in its file: then no more is to be read
+LOADING_S: Final = 3600.0  # a checkpoint that is loaded is kept for so long after a replica that writes them saw that
 
 
 class TooEarly(Exception):
     """The service has not said yet where its rows begin in this incarnation."""
+
+
+class Loading:
+    """What is kept for replicas whose programs load a checkpoint; its methods read and write files.
+
+    Args:
+        feed: whose rows are held.
+        replica: ours.
+        clock: gives monotonic seconds.
+    """
+
+    def __init__(self, feed: Feed, replica: str, clock: Callable[[], float]) -> None:
+        self.on = False  # something is kept for ours
+        self._feed = feed
+        self._replica = replica
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float]] = {}  # by hold: its position, and since when it is known to have that
+
+    def begin(self, first: int) -> None:
+        """Keep the rows from here on for our replica. Raises: TopicRowsDropped, OSError."""
+        self.on = self._feed.hold_loading(self._replica, first)
+
+    def end(self, delivered: int) -> None:
+        """Let go of them, if rows behind the one that was delivered are kept for every replica. Raises: OSError."""
+        if 0 < self._feed.held() <= delivered + 1:
+            self._feed.drop_loading(replica=self._replica)
+            self.on = False
+
+    def held(self) -> list[int]:
+        """Give from where rows are kept for replicas that load, and let go of what has been for too long.
+
+        Raises: OSError.
+        """
+        now, found = self._clock(), self._feed.loading()
+        self._seen = {
+            name: self._seen[name] if self._seen.get(name, (0, 0.0))[0] == first else (first, now)
+            for name, first in found.items()
+        }
+        for name, (_, since) in self._seen.items():
+            if now - since > LOADING_S:
+                self._feed.drop_loading(name=name)
+                del found[name]
+        return list(found.values())
 
 
 class Checkpointing:
@@ -45,6 +92,8 @@ class Checkpointing:
         kept: told each checkpoint of ours that is durable, and whether the program went over by it.
         stay: so many of the newest ones stay; 0: all, and with them every row.
         counts: of what becomes of checkpoints; None: nobody asks for them.
+        replica: whose program loads.
+        clock: gives monotonic seconds.
     """
 
     def __init__(
@@ -55,6 +104,9 @@ class Checkpointing:
         kept: Callable[[int, bool], None],
         stay: int = KEPT,
         counts: Counts | None = None,
+        *,
+        replica: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._feed = feed
@@ -68,6 +120,7 @@ class Checkpointing:
         self._writing: Writing | None = None
         self._newest = -1  # position of the newest one that was seen
         self._holds = False  # rows that no checkpoint has are kept
+        self._loading = Loading(feed, replica, clock)
         self.problem = ""  # why the last checkpoint of ours is not kept; empty: it is, or there was none
 
     @property
@@ -86,8 +139,16 @@ class Checkpointing:
             ApplicationStateMissing: none of those there are is.
             OSError.
         """
-        positions = await asyncio.to_thread(self._folder.positions)
-        return await asyncio.to_thread(self._choose, positions, is_first) if positions else None
+        while positions := await asyncio.to_thread(self._folder.positions):
+            try:
+                found = await asyncio.to_thread(self._choose, positions, is_first)
+            except ApplicationStateMissing:
+                if set(await asyncio.to_thread(self._folder.positions)) <= set(positions):
+                    raise
+                continue  # others have written newer ones meanwhile, and removed these
+            if await asyncio.to_thread(self._keep_found, found):
+                return found
+        return None
 
     async def look(self) -> bool:
         """See to rows that are to be kept, and say whether there is a newer checkpoint than was seen.
@@ -101,6 +162,17 @@ class Checkpointing:
         if not self._holds:  # before anything was published there was nothing to hold
             await asyncio.to_thread(self._keep_rows)
         return newer
+
+    async def let_go(self, delivered: int) -> None:
+        """Keep nothing for this replica alone any more, if its program has got what is not kept for every one.
+
+        Args:
+            delivered: position of the last row that it got.
+
+        Raises: OSError.
+        """
+        if self._loading.on:
+            await asyncio.to_thread(self._loading.end, delivered)
 
     async def pieces(self, found: Found) -> AsyncIterator[bytes]:
         """Give a checkpoint's bytes, piece by piece. Raises: OSError."""
@@ -202,8 +274,21 @@ class Checkpointing:
 
     def _keep_rows(self) -> None:
         """Keep the rows behind the oldest checkpoint that stays, and let go of those before."""
-        stay = self._folder.forget(self._stay)
+        held = self._loading.held()
+        positions = self._folder.positions() if held else []
+        needed = {next((each for each in positions if each < first), -1) for first in held}
+        stay = self._folder.forget(self._stay, needed)
         self._holds = bool(stay) and self._feed.hold(stay[-1] + 1)
+
+    def _keep_found(self, found: Found) -> bool:
+        """Keep a checkpoint, with the rows behind it; False: others have removed it before."""
+        position = found.head.position
+        try:
+            self._loading.begin(position + 1)
+        except TopicRowsDropped:
+            if position in self._folder.positions():
+                raise
+        return position in self._folder.positions()
 
     def _is_open(self, head: Head) -> bool:
         """Whether it is not known yet if a checkpoint is of this service."""

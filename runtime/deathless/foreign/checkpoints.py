@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -221,17 +221,18 @@ class Checkpoints:
         self._drop_partial()
         return Writing(self._files, f"{FOLDER}/{PARTIAL}{self._writer}", head)
 
-    def forget(self, kept: int = KEPT) -> list[int]:
-        """Remove all but the newest ones; gives the positions of those that stay, the newest first.
+    def forget(self, kept: int = KEPT, needed: Container[int] = ()) -> list[int]:
+        """Remove all but the newest ones; gives the positions of the newest ones, the newest first.
 
         Args:
             kept: so many stay; 0: all.
+            needed: those at these positions stay as well.
 
         Raises: OSError.
         """
         found = self.positions()
         stay = kept or len(found)
-        for position in found[stay:]:
+        for position in (each for each in found[stay:] if each not in needed):
             with contextlib.suppress(FileNotFoundError):
                 self._files.unlink(_name(position))
         return found[:stay]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 2048  # read at once, at least a block
 READ_BYTES: Final = 4 << 20  # likewise
 HOLD: Final = "application"
+LOADING: Final = "application.loading."  # and a replica: its program loads a checkpoint, and then needs these rows
+HOLD_NAME_MAX: Final = 63  # letters
 NOTHING: Final = encode_items([])
 _COLUMNS: Final = ("_position", *Given.__struct_fields__)
 
@@ -113,6 +115,35 @@ class Feed:
         self._reader.hold(HOLD, max(position, _begins(self._reader)), owner="application")
         return True
 
+    def held(self) -> int:
+        """Give the position from which rows are kept for every replica; 0: none are. Raises: OSError."""
+        return self._holds().get(HOLD, 0)
+
+    def hold_loading(self, replica: str, position: int) -> bool:
+        """Keep the rows from a position on for one replica as well; False: there are none yet.
+
+        Raises: TopicRowsDropped, OSError.
+        """
+        if not self._published():
+            return False
+        name = _name_of_loading(replica)
+        self._reader.hold(name, max(position, _begins(self._reader)), owner="application")
+        return True
+
+    def loading(self) -> dict[str, int]:
+        """Give from where rows are kept for replicas that load, by the names of the holds. Raises: OSError."""
+        return {name: position for name, position in self._holds().items() if name.startswith(LOADING)}
+
+    def drop_loading(self, *, replica: str = "", name: str = "") -> None:
+        """Let go of what is kept for one replica, or of the hold of that name. Raises: OSError."""
+        if self._published():
+            self._reader.drop_hold(name or _name_of_loading(replica))
+
+    def _holds(self) -> dict[str, int]:
+        if not self._published():
+            return {}
+        return {each.name: each.hold.position for each in self._reader.holds() if each.hold is not None}
+
     def was(self, incarnation: int) -> bool:
         """Say whether the service was in this incarnation before."""
         return incarnation in self._former
@@ -185,6 +216,10 @@ class Feed:
     def _published(self) -> bool:
         self._there = self._there or self._source in self._reader.sources()
         return self._there
+
+
+def _name_of_loading(replica: str) -> str:
+    return f"{LOADING}{replica}"[:HOLD_NAME_MAX]
 
 
 def _rows(reader: TopicReader, first: int, end: int) -> Iterator[tuple[int, Given]]:

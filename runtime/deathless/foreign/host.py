@@ -168,6 +168,7 @@ class Run:
             self._kept,
             binding.checkpoints_kept,
             counts,
+            replica=config.replica,
         )
 
     def status(self) -> ApplicationStatus:
@@ -358,6 +359,8 @@ class Run:
                 self._do(self.coordinator.nothing_found())
         if await self._checkpointing.look():
             self.coordinator.plan.taken()
+        if self.machine.state in SERVING:
+            await self._checkpointing.let_go(self.coordinator.delivered)
 
     async def _read_rows(self) -> None:
         """Bring rows of the topic as they come."""

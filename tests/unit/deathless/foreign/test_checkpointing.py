@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.deathless.foreign.test_feed import publish
 
 from deathless.base.errors import ApplicationStateMissing, StorageFailed
 from deathless.engine.ports import Handle
-from deathless.foreign.checkpointing import UNWRITTEN_BYTES_MAX, Checkpointing, TooEarly
+from deathless.foreign.checkpointing import LOADING_S, UNWRITTEN_BYTES_MAX, Checkpointing, TooEarly
 from deathless.foreign.checkpoints import Checkpoints, Head
 from deathless.foreign.coordinator import BeginFile, EndFile, WriteFile
 from deathless.foreign.feed import Feed
@@ -47,6 +48,7 @@ class Lab:
         incarnation: int = 7,
         former: tuple[int, ...] = (),
         stay: int = 2,
+        clock: Callable[[], float] = float,
     ) -> None:
         self.incarnation = incarnation
         self.kept: list[int] = []
@@ -55,7 +57,9 @@ class Lab:
         folder = Checkpoints(files or RealFileSystem(path), writer)
         self.counts = Counts()
         feed = Feed(str(path), SERVICE_ID, incarnation, former=former)
-        self.checkpointing = Checkpointing(folder, feed, self.held.append, self.told, stay, self.counts)
+        self.checkpointing = Checkpointing(
+            folder, feed, self.held.append, self.told, stay, self.counts, replica=writer, clock=clock
+        )
 
     def add(self, position: int, *pieces: bytes, version: int = 0, goes_over: bool = False) -> None:
         """Give a checkpoint."""
@@ -255,6 +259,100 @@ def test_rows_behind_the_oldest_checkpoint_that_stays_are_held(
     (hold,) = TopicReader(topic_directory(str(tmp_path), INPUTS), TopicSource(SERVICE_ID, 7)).holds()
     assert hold.hold is not None
     assert hold.hold.position == held
+
+
+def left(path: Path) -> tuple[list[int], dict[str, int]]:
+    """Give positions of checkpoints, and holds."""
+    reader = TopicReader(topic_directory(str(path), INPUTS), TopicSource(SERVICE_ID, 7))
+    holds = {each.name: each.hold.position for each in reader.holds() if each.hold is not None}
+    return Checkpoints(RealFileSystem(path), "").positions(), holds
+
+
+def test_checkpoint_that_is_loaded_slowly_stays_with_the_rows_behind_it(tmp_path: Path) -> None:
+    """Until its program has got what is kept for every replica."""
+    recorded.publish(tmp_path, [Given(What.INITIAL, b"")] * 20)
+
+    async def work() -> None:
+        lab, slow = Lab(tmp_path), Lab(tmp_path, "r1")
+
+        async def write(*positions: int) -> None:
+            for position in positions:
+                lab.add(position, b"state")
+                await lab.write(position)
+
+        await write(4)
+        found = await slow.checkpointing.newest()
+        assert found is not None
+        await write(7, 9, 12)
+        assert left(tmp_path) == ([12, 9, 4], {"application": 10, "application.loading.r1": 5})
+        assert [piece async for piece in slow.checkpointing.pieces(found)] == [b"state"]
+        await slow.checkpointing.let_go(8)
+        assert left(tmp_path)[1] == {"application": 10, "application.loading.r1": 5}
+        await slow.checkpointing.let_go(9)
+        await write(15)
+        assert left(tmp_path) == ([15, 12], {"application": 13})
+
+    asyncio.run(work())
+
+
+class Closing(RealFileSystem):
+    """Has something happen behind a file that is closed: after so many of them."""
+
+    def __init__(self, root: Path, closes: int, then: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._closes = closes
+        self._then = then
+
+    def close(self, handle: Handle) -> None:
+        """See FileSystem."""
+        super().close(handle)
+        self._closes -= 1
+        if not self._closes:
+            self._then()
+
+
+@pytest.mark.parametrize("closes", [1, 2], ids=["before-it-is-read", "before-it-is-kept"])
+def test_checkpoint_that_others_remove_while_it_is_chosen_is_not_gone_on_with(tmp_path: Path, closes: int) -> None:
+    """They have newer ones."""
+    recorded.publish(tmp_path, [Given(What.INITIAL, b"")] * 10)
+
+    def write(*positions: int) -> None:
+        folder = Checkpoints(RealFileSystem(tmp_path), "r0")
+        for position in positions:
+            assert folder.begin(
+                Head(service_id=SERVICE_ID, incarnation=7, position=position, records=1, length=0)
+            ).end()
+            folder.forget()
+
+    async def work() -> None:
+        found = await Lab(tmp_path, "r1", Closing(tmp_path, closes, lambda: write(7, 9))).checkpointing.newest()
+        assert found is not None
+        assert found.head.position == 9
+
+    write(4)
+    asyncio.run(work())
+    assert left(tmp_path) == ([9, 7], {"application.loading.r1": 10})
+
+
+def test_nothing_is_kept_for_ever_for_a_replica_that_never_ends_loading(tmp_path: Path) -> None:
+    """It may be gone; one that loads another checkpoint meanwhile is there."""
+    recorded.publish(tmp_path, [Given(What.INITIAL, b"")] * 40)
+    now = 0.0
+
+    async def work() -> None:
+        nonlocal now
+        lab = Lab(tmp_path, clock=lambda: now)
+        for position in range(4, 32, 4):
+            lab.add(position, b"state")
+            await lab.write(position)
+            if position == 4:
+                await Lab(tmp_path, "gone").checkpointing.newest()
+            if position <= 16:
+                await Lab(tmp_path, "r1").checkpointing.newest()
+            now += LOADING_S / 4
+
+    asyncio.run(work())
+    assert left(tmp_path) == ([28, 24, 16], {"application": 25, "application.loading.r1": 17})
 
 
 class Telling(RealFileSystem):

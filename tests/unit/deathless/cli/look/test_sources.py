@@ -185,7 +185,14 @@ def test_streams_whose_source_is_gone_are_forgotten_once_that_is_confirmed(
     assert "stands in the manifest" in capsys.readouterr().err
     assert bench.run("forget", "gone", "--yes") == 64
     assert "DL3077" in capsys.readouterr().err
-    stream = {"stream": 3, "session": 8, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    stream: dict[str, object] = {
+        "stream": 3,
+        "session": 8,
+        "takenIn": 41,
+        "onRefusal": "stop",
+        "refused": 0,
+        "stands": False,
+    }
     bench.streams = [{**stream, "stream": 2, "session": 7}, stream]
     for words in ((), ("--json",)):
         assert bench.run("forget", "gone", *words) == 64
