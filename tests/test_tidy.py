@@ -53,7 +53,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/change/adopt.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/cli/change/offline.py": "tests/process/test_offline_upgrade.py",
     "runtime/deathless/shell/operate/upgrading/offline_upgrade.py": "tests/process/test_offline_upgrade.py",
-    "runtime/deathless/cli/change/upgrade.py": "tests/process/test_cli_upgrade.py",
     "runtime/deathless/shell/operate/upgrading/rehearsal_child.py": "tests/process/test_cli_rehearse.py",
     "runtime/deathless/shell/operate/upgrading/migration_child.py": "tests/process/test_cli_upgrade.py",
     "runtime/deathless/shell/operate/upgrading/upgrade_check.py": "tests/process/test_cli_upgrade.py",

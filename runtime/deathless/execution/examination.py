@@ -20,7 +20,7 @@ from typing import NamedTuple
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
 from deathless.execution.author.service import Service
-from deathless.execution.executor import HandlerExecutor
+from deathless.execution.executor import HandlerExecutor, Hide, nothing_hidden
 from deathless.execution.invocations.carrying import CarriedOn
 from deathless.execution.invocations.misfits import UnfitInvocation
 from deathless.execution.invocations.schedules import ScheduleChange
@@ -71,6 +71,7 @@ def meet(
     *,
     sharding: Sharding | None = None,
     translation: Translation = IDENTITY,
+    hide: Hide = nothing_hidden,
 ) -> Met:
     """Meet a checkpoint with other code than made it.
 
@@ -82,10 +83,11 @@ def meet(
         suspended: its invocations and schedules, as they are.
         sharding: which shard this is; None: of a service of one shard.
         translation: of what `suspended` holds.
+        hide: called around the turns that are run again.
 
     Raises: CorruptCheckpoint; InvalidService as HandlerExecutor.
     """
-    executor = HandlerExecutor(service, limits, seed, NoKeys(), Cells(bytearray(PAGE_BYTES)), sharding=sharding)
+    executor = HandlerExecutor(service, limits, seed, NoKeys(), Cells(bytearray(PAGE_BYTES)), hide, sharding)
     executor.restore(dict(state), suspended, same_code=False, translation=translation)
     waiting = executor.crowd()
     misfits = [*executor.restoration.misfits(), *executor.restoration.unfit_messages()]

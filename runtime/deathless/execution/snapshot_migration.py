@@ -31,6 +31,7 @@ from deathless.execution.author.changes import Gap
 from deathless.execution.author.service import Service
 from deathless.execution.author.signature import map_types
 from deathless.execution.examination import Examination, meet
+from deathless.execution.executor import Hide, nothing_hidden
 from deathless.execution.interface.comparison import Comparison, compare
 from deathless.execution.interface.interface import Interface, interface_of
 from deathless.execution.interface.misfit import Misfit, Tally, merged
@@ -97,6 +98,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     lowered: bool = False,
     ahead: Ahead | None = None,
     gone: Collection[bytes] = (),
+    hide: Hide = nothing_hidden,
 ) -> Migrated:
     """Migrate all of a checkpoint, or what changed since that was done ahead.
 
@@ -114,6 +116,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
         ahead: the rest of the state, and what is known of handlers that wait, by the same arguments before; None: the
             checkpoint holds all of the state, and all is looked at.
         gone: keys of that which are no more.
+        hide: called around the turns of suspended handlers, which are run again.
 
     Raises: CorruptCheckpoint.
     """
@@ -164,7 +167,7 @@ def migrate_snapshot(  # noqa: PLR0913 - what an upgrade is made of, each by its
     held = state if records else {}  # nobody looks at it where nobody waits
     if ahead is not None and not map_types(service.state):
         held = {key: state[key] for key in keys_in(records) if key in state}
-    found = meet(service, limits, seed, held, records, sharding=sharding, translation=translation)
+    found = meet(service, limits, seed, held, records, sharding=sharding, translation=translation, hide=hide)
     notes += _of_carried(found.examination)
     told = {was.place for was, now in zip(waiting, fitted, strict=True) if now is None}
     handlers = [*_of_handlers(found.examination, told), *_of_results(found.examination, service, before)]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypedDict
@@ -16,7 +16,7 @@ import click
 from deathless.base.errors import InvalidArgument, UpgradeCalledOff
 from deathless.cli.change.rehearse import rehearse, shadow
 from deathless.cli.options import F, json_option, pod_settings, service_options, target
-from deathless.cli.output import count, json_of, print_json, prints_aside, progress
+from deathless.cli.output import count, describe_error, json_of, print_json, prints_aside, progress
 
 if TYPE_CHECKING:
     from deathless.execution.interface.misfit import Misfit
@@ -109,23 +109,58 @@ def upgrade(  # noqa: PLR0913 - one argument per option
             "--dry-run and --yes are for --offline",
             remedy="`deathless upgrade check` only looks; an upgrade of a service that runs asks nobody",
         )
-    outcomes = asyncio.run(_upgrade_all(found, module, upgraders, timeout, back=False, as_json=as_json))
+    return _upgrade_shards(found, module, upgraders, timeout, back=False, as_json=as_json)
+
+
+def _upgrade_shards(found: Target, module: str, upgraders: int, timeout_s: float, *, back: bool, as_json: bool) -> int:
+    """Upgrade all shards, and print what came of each, also where one fails; gives the exit code."""
+    outcomes: list[Outcome] = []
+    try:
+        asyncio.run(_upgrade_all(found, module, upgraders, timeout_s, outcomes, back=back, as_json=as_json))
+    except (Exception, KeyboardInterrupt) as error:
+        if as_json and len(found.shards) > 1:
+            print_json({"shards": _outcomes_until(error, [each.shard for each in found.shards], outcomes)})
+        raise
     if as_json:
         print_json({"shards": outcomes})
     return 0
 
 
+def _outcomes_until(error: BaseException, shards: Sequence[int], done: Sequence[Outcome]) -> list[object]:
+    """Give what came of each shard where an error ended the upgrade: behind those that are done, the first one has it.
+
+    Args:
+        error: what ended it.
+        shards: numbers of all of them, in the order of the upgrade.
+        done: what came of the first of them.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        error = UpgradeCalledOff("it was told to stop", remedy="the same command goes on where this one was")
+    left = shards[len(done) :]
+    return [
+        *done,
+        *({"shard": shard, "error": describe_error(error)} for shard in left[:1]),
+        *({"shard": shard, "error": None, "begun": False} for shard in left[1:]),
+    ]
+
+
 async def _upgrade_all(
-    found: Target, module: str, upgraders: int, timeout_s: float, *, back: bool, as_json: bool
-) -> list[Outcome]:
-    """One shard after the other: each serves by the one code or by the other."""
+    found: Target,
+    module: str,
+    upgraders: int,
+    timeout_s: float,
+    outcomes: list[Outcome],
+    *,
+    back: bool,
+    as_json: bool,
+) -> None:
+    """One shard after the other: each serves by the one code or by the other. What came of each is appended."""
     from deathless.shell.operate.upgrading.back_out import kept_before
     from deathless.shell.operate.upgrading.live_upgrade import LiveUpgrade, Told, Waits, absolute_module
 
     configs = found.shards or (found.config,)
     folder = found.loaded.folder if found.loaded is not None else Path()
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    outcomes: list[Outcome] = []
     for config in configs:
 
         def tell(told: Told, shard: int = config.shard) -> None:
@@ -156,7 +191,6 @@ async def _upgrade_all(
         print("note: `deathless up` needs the code of before in the place that spec.module names")
     if module and not as_json and absolute_module(module, Path()) != configs[0].module:
         print(f"note: the manifest names {configs[0].module}; `deathless up` needs the new place in spec.module")
-    return outcomes
 
 
 upgrade.add_command(rehearse)
@@ -180,10 +214,7 @@ def back_out(upgraders: int, timeout: float, manifest: str, directory: str, as_j
     deathless upgrade back-out
     """
     found = target(manifest, directory, every=True)
-    outcomes = asyncio.run(_upgrade_all(found, "", upgraders, timeout, back=True, as_json=as_json))
-    if as_json:
-        print_json({"shards": outcomes})
-    return 0
+    return _upgrade_shards(found, "", upgraders, timeout, back=True, as_json=as_json)
 
 
 @upgrade.command("check")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +39,21 @@ def load_tried(target: str, folder: str | Path = ".", *, name: str = "") -> Serv
     Raises: CodeEndedProcess, ImportNotEnded; as `load_service`.
     """
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path if each)
-    ask(MODULE, msgspec.json.encode(_Order(target, str(folder))), {**os.environ, "PYTHONPATH": path}, code=target)
+    try_import(target, folder, {**os.environ, "PYTHONPATH": path})
     return load_service(target, folder, name=name)
+
+
+def try_import(target: str, folder: str | Path, environment: Mapping[str, str]) -> None:
+    """Have another process import a service, and nothing else.
+
+    Args:
+        target: as for `load_service`.
+        folder: likewise.
+        environment: of the process, the whole of it.
+
+    Raises: as `load_tried`.
+    """
+    ask(MODULE, msgspec.json.encode(_Order(target, str(folder))), environment, code=target)
 
 
 def _tried(order: bytes, voice: Voice) -> bytes:

@@ -16,6 +16,7 @@ from deathless.base.config import ReplicaConfig, UpgradeConfig
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.service import Service
+from deathless.execution.executor import Hide, nothing_hidden
 from deathless.execution.interface.interface import encode_interface, interface_of
 from deathless.execution.interface.misfit import Misfit
 from deathless.execution.migration.ahead import Ahead
@@ -35,6 +36,7 @@ class Migration:
         upgrade: what it is to make.
         seed: 32 bytes of the service.
         safeguards: all on, but in tests.
+        hide: called around turns of suspended handlers that are run again; it must be for this thread.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Migration:
         upgrade: UpgradeConfig,
         seed: bytes,
         safeguards: Safeguards = ALL_SAFEGUARDS,
+        hide: Hide = nothing_hidden,
     ) -> None:
         self._service = service
         self._config = config
         self._upgrade = upgrade
         self._seed = seed
+        self._hide = hide
         self._goes_back = service.version < upgrade.from_version and safeguards.lower_on_the_way_back
 
     @property
@@ -78,6 +82,7 @@ class Migration:
             lowered=self._goes_back,
             ahead=ahead,
             gone=gone,
+            hide=self._hide,
         )
 
 

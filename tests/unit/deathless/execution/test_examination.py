@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -50,6 +51,22 @@ def test_code_that_fits_has_no_misfit_and_its_open_operations_are_told() -> None
         OpenOperation(3, 5, "stock", "reserve", int),
     ]
     assert found.operations[3:] == [OpenOperation(number, 2, "stock", "take", int) for number in (7, 9, 11)]
+
+
+def test_handlers_are_run_again_within_the_guards_of_turns() -> None:
+    seen: list[str] = []
+
+    def hide() -> Callable[[], object]:
+        seen.append("begin")
+        return lambda: seen.append("end")
+
+    class Noting(Translation):
+        def handler(self, method: str) -> str:
+            seen.append("turn")
+            return method
+
+    meet(make(), Limits(), SEED, STATE, SUSPENDED, translation=Noting(), hide=hide)
+    assert (seen[0], seen[-1], {*seen[1:-1]}) == ("begin", "end", {"turn"})
 
 
 def test_all_that_does_not_fit_is_counted_by_kind_and_handler() -> None:

@@ -22,6 +22,7 @@ from deathless.execution.migration.determinism import PRINT_BYTES, prints_of
 from deathless.execution.migration.state import Migrator, parted
 from deathless.execution.snapshot_migration import migrate_snapshot
 from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.aside import Voice, answer
 from deathless.shell.service_code.loading import load_service
 
@@ -59,6 +60,7 @@ def print_of(suspended: Sequence[bytes]) -> bytes:
 
 def run(job: Job) -> Outcome:
     """Migrate."""
+    guards = TurnGuards(None)  # before the author's code is imported
     service = load_service(job.target, job.folder, name=job.name)
     snapshot = CheckpointStore(RealFileSystem(job.directory), "tool").load_at(job.lsn, job.chain)
     assert snapshot is not None, "the caller has read it"
@@ -71,6 +73,7 @@ def run(job: Job) -> Outcome:
             seed=job.seed,
             time_us=job.time_us,
             sharding=Sharding(shard=job.shard, shards=job.shards),
+            hide=guards,
         )
         return Outcome(prints=print_of(found.snapshot.invocations))
     keys, items, _ = parted(snapshot.state)

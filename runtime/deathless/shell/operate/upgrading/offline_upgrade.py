@@ -53,6 +53,7 @@ from deathless.shell.lock_stores.opening import open_lock
 from deathless.shell.operate.adoption import look, refuse_while_running
 from deathless.shell.operate.log_generations import newest_of_head
 from deathless.shell.operate.upgrading.upgrade_check import Checked, check_upgrade
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code import interface_record
 from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.fingerprint import describe
@@ -177,6 +178,7 @@ async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str],
     _refuse_holder(config, view)
     if not view.head:
         raise InvalidArgument(f"{config.directory}: the log is empty: any code may start it")
+    guards = TurnGuards(None)  # before the author's code is imported
     service = load_tried(module, name=config.service)
     check_kept([*service.topics], config.drivers)  # no replica would start with it
     described = describe(service, config.make_limits(), config.sharding)
@@ -193,7 +195,7 @@ async def look_offline(config: ReplicaConfig, module: str, tell: Callable[[str],
             remedy="start it, and go back while it runs: `deathless upgrade back-out`, or `deathless upgrade --to`",
         )
     checked = await asyncio.to_thread(check_upgrade, [config], module, told=tell)  # it has a loop of its own
-    migrated = Migration(service, config, wanted, record.seed).look(before)
+    migrated = Migration(service, config, wanted, record.seed, hide=guards).look(before)
     if misfits := merged(checked.misfits, migrated.misfits):
         raise UpgradeRefused(told(misfits), remedy=GO_ON)
     upgrade = Upgraded(

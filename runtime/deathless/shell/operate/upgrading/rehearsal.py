@@ -59,6 +59,7 @@ from deathless.shell.operate.upgrading.rehearsal_child import (
     Word,
 )
 from deathless.shell.service_code.former_command import former_command
+from deathless.shell.service_code.import_trial import try_import
 from deathless.shell.upgrade.former_link import AGAIN_S, CONNECT_S, PREAMBLE, Use
 from deathless.shell.upgrade.packets import PLACE, Failed, Reader, frame_body, packet
 
@@ -159,9 +160,10 @@ def rehearse(
             kept with the log runs, in a process of ours.
 
     Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with, or what does not grow is to
-    be followed; FormerCodeMissing; what the codes raise when they are loaded; Diverged where the former code does not
-    give what it gave.
+    be followed; FormerCodeMissing; what the codes raise when they are loaded; CodeEndedProcess, ImportNotEnded for the
+    new code; Diverged where the former code does not give what it gave.
     """
+    try_import(module, ".", environment)
     runs = list[Rehearsed]()
     for look in looks:
         if not (runs and window.following is not None and window.following.stopped()):

@@ -163,8 +163,9 @@ class _NewCode:
     migration: Migration
     ready: Ready
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, hide: Hide) -> None:
         self._orders = orders
+        self._hide = hide
         self.config = config = read_json(orders.config, ReplicaConfig)
         self.service = load_service(config.module, name=config.service)
         self.before = needed(config.directory, orders.fingerprint)
@@ -185,7 +186,7 @@ class _NewCode:
             from_version=self.before.version,
             time_us=start.times.time_us,
         )
-        self.migration = Migration(self.service, config, upgrade, orders.seed)
+        self.migration = Migration(self.service, config, upgrade, orders.seed, hide=self._hide)
         migrated = self.migration.look(start)
         described = describe(self.service, config.make_limits(), config.sharding)
         self.ready = Ready(
@@ -205,7 +206,7 @@ class Alone:
     """The new code by itself, where it takes all states as they are."""
 
     def __init__(self, orders: Orders, hide: Hide = nothing_hidden) -> None:
-        self._code = code = _NewCode(orders)
+        self._code = code = _NewCode(orders, hide)
         self._run = DigestRun(code.service, code.config, orders.seed, orders.fingerprint, code.before.version, hide)
         migrated = code.look(self._run.start(orders.place))
         self.ready = code.ready
@@ -230,7 +231,7 @@ class New:
     def __init__(self, orders: Orders, file: int, hide: Hide) -> None:
         self._file = file
         self._notes = orders.notes
-        self._code = code = _NewCode(orders)
+        self._code = code = _NewCode(orders, hide)
         start = self._given()
         migrated = code.look(start)
         self.ready = code.ready

@@ -27,6 +27,7 @@ from deathless.base.limits import Limits
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.author.changes import Gap
 from deathless.execution.author.service import Service
+from deathless.execution.executor import Hide
 from deathless.execution.interface.comparison import compare
 from deathless.execution.interface.interface import Interface, encode_interface, interface_of
 from deathless.execution.interface.misfit import Misfit, Tally, merged
@@ -39,6 +40,7 @@ from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.operate.log_generations import newest_of_head
 from deathless.shell.operate.upgrading.migration_child import Job, Outcome, print_of
 from deathless.shell.operate.upgrading.way_back_check import lowered_at
+from deathless.shell.process.turn_guards import TurnGuards
 from deathless.shell.service_code.aside import STANDARD_ERROR, Voice, answer, ask
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
@@ -102,13 +104,14 @@ def check_upgrade(
 def _check(order: _Order, voice: Voice) -> Checked:
     """Check in the process that imports the new code, and migrates by it."""
     configs = order.configs
+    guards = TurnGuards(None)  # before the author's code is imported
     service = load_service(order.target, order.folder, name=configs[0].service)
     voice.imported()
     looks = [asyncio.run(inspect(config)) for config in configs]
     limits = configs[0].make_limits()
     result: Checked | None = None
     for look in looks:
-        one = _Shard(look, service, limits, order.target, order.folder, voice.tell).run()
+        one = _Shard(look, service, limits, order.target, order.folder, voice.tell, guards).run()
         result = one if result is None else _both(result, one)
     assert result is not None, "a service has a shard"
     return result
@@ -137,7 +140,7 @@ class _Shard:
     """The check of one shard."""
 
     def __init__(
-        self, look: Inspection, service: Service, limits: Limits, target: str, folder: str, told: Told
+        self, look: Inspection, service: Service, limits: Limits, target: str, folder: str, told: Told, hide: Hide
     ) -> None:
         self._look = look
         self._service = service
@@ -145,6 +148,7 @@ class _Shard:
         self._target = target
         self._folder = folder
         self._told = told
+        self._hide = hide
 
     def run(self) -> Checked:
         """Check all."""
@@ -262,6 +266,7 @@ class _Shard:
             seed=seed,
             time_us=time_us,
             sharding=config.sharding,
+            hide=self._hide,
         )
         result.notes = merged(result.notes, found.notes)
         result.carried += found.carried

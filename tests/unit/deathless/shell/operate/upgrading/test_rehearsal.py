@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidArgument, LockUnavailable
+from deathless.base.errors import ImportNotEnded, InvalidArgument, LockUnavailable
 from deathless.shell.operate.upgrading import rehearsal as module
 from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Rehearsed, Served
 from deathless.shell.operate.upgrading.rehearsal_child import Word
+from deathless.shell.service_code import aside
 from deathless.shell.upgrade.former_link import PREAMBLE, Use
 from deathless.shell.upgrade.former_server import listen_at
 
@@ -104,3 +105,12 @@ def test_a_lock_store_that_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "ASK_S", 0.01)
     with pytest.raises(LockUnavailable):
         module.head_of(ReplicaConfig(service="bank", module="m:a", directory="d", replica="r0"))
+
+
+def test_new_code_whose_import_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(aside, "IMPORT_MAX_S", 0.1)
+    path = tmp_path / "rehearsed_purse.py"
+    path.write_text("import time\ntime.sleep(3600)\n")
+    with pytest.raises(ImportNotEnded, match=r"rehearsed_purse\.py:purse"):
+        module.rehearse([], f"{path}:purse", dict(os.environ), module.Window())
