@@ -237,7 +237,7 @@ ELSEWHERE: dict[str, str] = {
     "pipelines/client.py::PipelineClient.report.answered": LET_IN,
     "pipelines/position.py::position_of": "of a file that Spark has just written for us; a misfit is an error of ours",
     "spark/line.py::Line.__init__": OURS,
-    "spark/holds.py::Holds.keep": "of offsets that `position_of` read",
+    "spark/holds.py::_places": "of offsets that `position_of` read",
     "spark/options.py::known_services": READ,
     "testing/caller.py::ServiceCaller._of_spec": TESTED,
     "testing/caller.py::_decoder": TESTED,

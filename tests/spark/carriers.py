@@ -8,6 +8,7 @@ class Carrier(Struct):
 
     late: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
 
 
 carriers = Service("carriers", state=Carrier)
@@ -26,6 +27,12 @@ def seen(carrier: Carrier, ctx: Context, flight: str) -> None:
     if flight.endswith("13"):
         raise CallRefused("no flight has that number")
     carrier.seen[flight] = carrier.seen.get(flight, 0) + 1
+
+
+@carriers.handler
+def counted(carrier: Carrier, ctx: Context, flights: int) -> None:
+    """Take in how many flights there were so far."""
+    carrier.counts.append(flights)
 
 
 @carriers.query

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,7 @@ def test_each_row_reaches_its_handler_once_whatever_is_killed_or_frozen(tmp_path
         wait_until(world, lambda: client.show("log").applied + client.show("log").refusals == count, "rows")
         wait_until(world, lambda: client.show("alarms").applied == late_of(flights.told), "late rows")
         wait_until(world, lambda: len(stored(world)) >= count, "rows of the table")
+        check_counts(world, flights.told)
         facts = stored(world)
         refused = [each.row.arguments["flight"] for each in client.refused("log", 0, 10_000)]
         seen, late = carriers_told(world, "seen"), carriers_told(world, "late")
@@ -230,6 +232,19 @@ def test_each_row_reaches_its_handler_once_whatever_is_killed_or_frozen(tmp_path
     assert sorted(late) == sorted(flight for flight in flights.told if not int(flight.partition(".")[2]) % 3)
     assert sorted(facts) == sorted(flights.told), "each once in the table"
     assert sorted(refused) == sorted(flight for flight in flights.told if flight.endswith("13"))
+
+
+def check_counts(world: World, flights: list[str]) -> None:
+    """See that what Spark has counted in its own state is ever more, each count once, up to all flights there were."""
+    wanted = Counter(CARRIERS[int(flight.partition(".")[0])] for flight in flights)
+    with SyncClient("carriers", [f"dir:{world.carriers.directory}"]) as client:
+
+        def counts(carrier: str) -> list[int]:
+            told: Any = client.query("told", carrier)
+            return list(told["counts"])
+
+        wait_until(world, lambda: all(counts(each)[-1:] == [wanted[each]] for each in CARRIERS), "all counts")
+        assert all(counts(each) == sorted(set(counts(each))) for each in CARRIERS)
 
 
 def wait_for_more(world: World, client: PipelineClient, number: int, applied: int) -> None:

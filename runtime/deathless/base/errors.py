@@ -20,7 +20,8 @@
     |  |  TopicGap, TopicRowsDropped, TopicNotKept, TopicNotReadable, TopicSourceDiffers, SinkRowRefused,
     |  |  SinkRowNotKept, SinkTableUnfit, SinkTipMismatch, SinkTaken, SinkColumnsChanged, SinkRowsDropped,
     |  |  SinkEngineUnfit, SinkServerChanged, SinkJournalUnsound, StreamFenced, InputRefused, StreamNotStopped,
-    |  |  StreamNotForgotten, InputNotKept, InputUnreadable, SourceKeyChanged, SparkMissing, ConnectorStreamsFull,
+    |  |  StreamNotForgotten, InputNotKept, InputUnreadable, SourceKeyChanged, SparkMissing, StateRefused,
+    |  |  StateFolderMissing, StateMissing, ConnectorStreamsFull,
     |  |  ConnectorBusy, ConnectorSilent, ConnectorContended, SourceGap (SourceRecordsGone, SourceTopicReplaced,
     |  |  SourceLogCut), ApplicationNotStarted, ApplicationNotConnected, ApplicationStalled, ApplicationEnded,
     |  |  LaneUnknown, OriginalArgumentRefused, InstanceNotRegistered, InstanceThere, ProgramClaimed,
@@ -78,7 +79,7 @@ from deathless.base.error_tree.handlers import (
     ResultUnreadable,
 )
 from deathless.base.error_tree.kinds import DataCorrupt, DeathlessError, Fenced, Invalid, RetryLater
-from deathless.base.error_tree.pipelines import SparkMissing
+from deathless.base.error_tree.pipelines import SparkMissing, StateFolderMissing, StateMissing, StateRefused
 from deathless.base.error_tree.sinks import (
     SinkColumnsChanged,
     SinkEngineUnfit,
@@ -214,6 +215,9 @@ __all__ = [  # of the modules above; what is defined below is public as well
     "SourceTopicReplaced",
     "SourceUnavailable",
     "SparkMissing",
+    "StateFolderMissing",
+    "StateMissing",
+    "StateRefused",
     "StorageFailed",
     "StorageReadOnly",
     "StorageSlow",

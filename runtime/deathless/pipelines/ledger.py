@@ -71,6 +71,8 @@ class Tip(Struct):
     number: int  # of the driver that decided it
     rows: int
     time_us: int  # logical time of the decision
+    before: str = ""  # text of offsets/<batch - 1>, of queries that keep state in Spark
+    state: str = ""  # folder whose version <batch> of the state it was computed with; empty: it keeps none
 
 
 class Batch(Struct):
@@ -85,6 +87,8 @@ class Batch(Struct):
     query_id: str  # of the checkpoint that it was computed with
     offsets: str  # text of Spark's file offsets/<batch>
     rows: int = 0  # that a table's store has; those of blocks are counted with them
+    before: str = ""  # see Tip
+    state: str = ""  # see Tip
 
 
 class Block(Struct):
@@ -207,7 +211,9 @@ def commit_batch(query: Query, batch: Batch, now_us: int) -> bool:
     query.planned = None
     query.batches += 1
     total = batch.rows + sum(named.values())
-    query.tip = Tip(batch.end, batch.batch, batch.query_id, batch.offsets, batch.number, total, now_us)
+    query.tip = Tip(
+        batch.end, batch.batch, batch.query_id, batch.offsets, batch.number, total, now_us, batch.before, batch.state
+    )
     return True
 
 

@@ -7,7 +7,7 @@ Spark goes on with the next one. So no checkpoint has to be kept, shared or fenc
 decided is never used. Spark wants the batch before the last one as well, but takes nothing from it; it is laid as a
 copy.
 
-Only for queries that keep no state of their own: what an aggregation has counted is in no offset.
+Only for queries that keep no state of their own: what an aggregation has counted is in no offset (`state` has those).
 
 Guarantees: the folder is the caller's, and empty before. Does not: understand offsets. Imports the pipelines' names.
 """
@@ -51,13 +51,14 @@ def lay(folder: Path, tip: Tip | None) -> str:
     return query_id
 
 
-def read_batch(folder: Path, batch: int, tip: Tip | None) -> BatchFiles:
+def read_batch(folder: Path, batch: int, tip: Tip | None, first: int = 0) -> BatchFiles:
     """Read where a batch begins and ends, which Spark has planned.
 
     Args:
         folder: of the checkpoint.
         batch: its number.
         tip: from which the checkpoint was laid; None: from nothing.
+        first: number of the first batch that is decided if there is no tip.
 
     Raises: InvalidArgument, OSError.
     """
@@ -65,7 +66,7 @@ def read_batch(folder: Path, batch: int, tip: Tip | None) -> BatchFiles:
     before = folder / "offsets" / str(batch - 1)
     if tip is not None and batch == tip.batch + 1:
         start = tip.position
-    elif batch == 0:
+    elif batch == 0 or (tip is None and batch == first):
         start = ""
     elif before.exists():
         start = position_of(before.read_text(encoding="utf-8"))

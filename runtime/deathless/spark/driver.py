@@ -12,7 +12,8 @@ A query that ends with an error is started again from where it stands, after a p
 a batch in between it is stopped with its reason, and the others go on. A driver that was replaced ends at once, and so
 does one whose agent is gone.
 
-Guarantees: nothing of this process has to be kept. Imports the rest of this package.
+Guarantees: nothing of this process has to be kept but the state of queries that keep some (see state). Imports the
+rest of this package.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from deathless.spark.holds import Holds
 from deathless.spark.line import Ended, Fact, Line, Order
 from deathless.spark.queries import Query, check
 from deathless.spark.sink import QuerySink, ServiceSink
-from deathless.spark.source import Deathless, Recent
+from deathless.spark.source import Deathless, Driven, Recent
+from deathless.spark.state import FOLDER
 from deathless.spark.table import TableSink
 
 if TYPE_CHECKING:
@@ -92,7 +94,10 @@ class Control:
 class Run:
     """One query, while it is driven."""
 
-    def __init__(self, query: Query, client: PipelineClient, number: int, folder: Path, holds: Holds) -> None:
+    def __init__(
+        self, query: Query, client: PipelineClient, number: int, folder: Path, holds: Holds, states: Path | None = None
+    ) -> None:
+        self._states = states
         self.query = query
         self.failures = 0
         self.sink: QuerySink | None = None
@@ -108,6 +113,9 @@ class Run:
         """Start it from where it stands, unless it is stopped. Raises: DriverDeposed; what Spark raises."""
         self._runs += 1
         folder = self._folder / f"{self.query.name}.{self._runs}"
+        if self.query.stateful:
+            assert self._states is not None, "`check` has seen to it"
+            folder = self._states / self.query.name
         kind = TableSink if self.query.table is not None else ServiceSink
         self.sink = kind(self.query, self._client, self._number, folder, self._holds.keep)
         if self.sink.open():
@@ -116,7 +124,8 @@ class Run:
             self.again_at = time.monotonic() + STOPPED_LOOK_S
             return
         writer = self.query.frame.writeStream.queryName(self.query.name).foreachBatch(self.sink.on_batch)
-        self.running = writer.option("checkpointLocation", str(folder)).trigger(processingTime=trigger).start()
+        writer = writer.outputMode(self.query.mode).option("checkpointLocation", str(self.sink.folder))
+        self.running = writer.trigger(processingTime=trigger).start()
 
     def look(self, now: float, trigger: str) -> int:
         """Start it again where it has ended; gives how many batches were decided since the last look.
@@ -177,9 +186,19 @@ class Driver:
         control: line to the agent.
         trigger: pause between two batches, as Spark writes it.
         folder: of our own, for checkpoints.
+        states: where queries keep state, for all drivers; None: nowhere.
     """
 
-    def __init__(self, spark: SparkSession, build: Build, control: Control, trigger: str, folder: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        build: Build,
+        control: Control,
+        trigger: str,
+        folder: Path,
+        states: Path | None = None,
+    ) -> None:
+        self._states = states
         self._spark = spark
         self._build = build
         self._control = control
@@ -197,7 +216,7 @@ class Driver:
                     number = self._warm_up()
                     warm = True
                 if queries is None:
-                    queries = self._built(Deathless)
+                    queries = self._built(Driven)
                     self._control.tell(Fact(warm=True))
             except Exception as error:  # noqa: BLE001  a topic may have no rows yet: it is tried again
                 if _told(error) != told:
@@ -211,7 +230,8 @@ class Driver:
         """Run the queries until this driver is replaced. Raises: DriverDeposed."""
         with contextlib.suppress(RetryLater):  # people see the names that there were before, until the next driver
             client.declare(number, [query.name for query in queries])
-        runs = [Run(query, client, number, self._folder / "checkpoints", holds) for query in queries]
+        folder = self._folder / "checkpoints"
+        runs = [Run(query, client, number, folder, holds, self._states) for query in queries]
         while True:
             now = time.monotonic()
             decided = sum(run.look(now, self._trigger) for run in runs)
@@ -221,7 +241,7 @@ class Driver:
 
     def _built(self, source: type[Deathless]) -> list[Query]:
         self._spark.dataSource.register(source)
-        return check(self._build(self._spark))
+        return check(self._build(self._spark), has_state_folder=self._states is not None)
 
     def _warm_up(self) -> int:
         """Run the queries for a while on the newest rows; gives the number if the order to drive ended it."""
@@ -230,7 +250,12 @@ class Driver:
             for query in self._built(Recent):
                 folder = self._folder / "warm" / query.name
                 writer = query.frame.writeStream.queryName(f"warm-{query.name}").foreachBatch(_throw_away)
-                running = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+                running = (
+                    writer.outputMode(query.mode)
+                    .option("checkpointLocation", str(folder))
+                    .trigger(availableNow=True)
+                    .start()
+                )
                 while not (number or running.awaitTermination(WARM_LOOK_S)) and time.monotonic() < ends_at:
                     number = self._control.order(0.0)
                 running.stop()
@@ -297,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     spark = session.start(pipeline, session.read_conf(given.conf), folder / "home")
     if pages := spark.sparkContext.uiWebUrl:
         control.tell(Fact(ui=pages))
-    driver = Driver(spark, build, control, given.trigger, folder)
+    driver = Driver(spark, build, control, given.trigger, folder, _states_of(config, found))
     number, queries = driver.wait()
     with _client_of(config, found) as client:
         try:
@@ -312,6 +337,12 @@ def _client_of(config: AgentConfig | None, found: Target | None) -> PipelineClie
         return PipelineClient.as_agent(config)
     assert found is not None, "one of them is given"
     return PipelineClient.of(found)
+
+
+def _states_of(config: AgentConfig | None, found: Target | None) -> Path | None:
+    """Give where queries keep state: beside the log of the pipeline's service, where that is on this machine."""
+    directory = config.directory if config is not None else found.config.service_directory if found is not None else ""
+    return Path(directory) / FOLDER if directory else None
 
 
 if __name__ == "__main__":

@@ -10,11 +10,25 @@ of ours, or of topics that were named by a folder. Imports topics.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from deathless.spark.options import known_services, read_options
+
+
+def are_kept(offsets: str) -> bool:
+    """Say whether all sources are topics of services that were named, whose rows are kept."""
+    found = list(_places(offsets))
+    return bool(found) and all(offset is not None and offset["service"] in known_services() for offset in found)
+
+
+def _places(offsets: str) -> Iterator[dict[str, Any] | None]:
+    """Yield where each source is; None: it is no topic of a service that was named."""
+    for line in offsets.splitlines()[2:]:
+        offset: Any = msgspec.json.decode(line) if line != "-" else None
+        yield offset if isinstance(offset, dict) and offset.get("service") and "topic" in offset else None
 
 
 class Holds:
@@ -33,9 +47,8 @@ class Holds:
 
         Raises: TopicRowsDropped, OSError.
         """
-        for line in (start or end).splitlines()[2:]:
-            offset: Any = msgspec.json.decode(line) if line != "-" else None
-            if isinstance(offset, dict) and offset.get("service") and "topic" in offset:
+        for offset in _places(start or end):
+            if offset is not None:
                 self._keep(query, offset["service"], offset["topic"], offset["shards"])
 
     def _keep(self, query: str, service: str, topic: str, shards: dict[str, list[Any]]) -> None:

@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from deathless.base.errors import InvalidArgument
+from deathless.base.errors import InvalidArgument, StateRefused
 from deathless.pipelines.ledger import Batch, Tip
 from deathless.pipelines.rows import Row, blocks_of
 from deathless.pipelines.service import Opened
 from deathless.spark.checkpoint import BatchFiles, lay, read_batch
+from deathless.spark.holds import are_kept
 from deathless.spark.queries import KEY, Query
+from deathless.spark.state import KeptState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +72,7 @@ class QuerySink(ABC):
         query: whose rows they are.
         ledger: the pipeline's service.
         number: of the driver's assignment.
-        folder: for the checkpoint; it must not be there yet.
+        folder: for the checkpoint, which must not be there yet; of a query that keeps state, for those of all its runs.
         before_rows: told (query, start, end) of each batch before anything is done with its rows: its name and texts of
             offsets, the first one empty where the query begins.
     """
@@ -85,7 +87,8 @@ class QuerySink(ABC):
     ) -> None:
         self.query = query
         self.number = number
-        self.folder = folder
+        self._kept = KeptState(folder, number) if query.stateful else None
+        self.folder = folder if self._kept is None else self._kept.folder
         self.decided = 0  # batches
         self.error: Exception | None = None  # what the last batch ended with
         self._before_rows = before_rows
@@ -96,20 +99,28 @@ class QuerySink(ABC):
     def open(self) -> str:
         """Make the driver known, and lay the checkpoint from where the query stands; gives why it is stopped.
 
-        Raises: DriverDeposed; as `SyncClient.call`; OSError; what a store raises.
+        Raises: DriverDeposed; as `SyncClient.call`; StateMissing; OSError; what a store raises.
         """
         opened = self._open()
         self._tip = opened.tip
-        self._query_id = lay(self.folder, opened.tip)
-        return opened.stopped
+        if opened.stopped:
+            return opened.stopped
+        if self._kept is not None and opened.tip is not None:
+            self._kept.lay(opened.tip)
+            self._query_id = opened.tip.query_id
+        else:
+            self._query_id = lay(self.folder, opened.tip)
+        return ""
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
         """Stage the rows of a batch, and decide it. Raises: what went wrong, which `error` holds too."""
         self.error = None
         try:
-            files = read_batch(self.folder, batch, self._tip)
-            before = self.folder / "offsets" / str(batch - 1)
-            self._before_rows(self.query.name, before.read_text(encoding="utf-8") if files.start else "", files.offsets)
+            files = read_batch(self.folder, batch, self._tip, first=0 if self._kept is None else 1)
+            self._before_rows(self.query.name, self._rows_from(batch, files), files.offsets)
+            if self._kept is not None and self._is_decided(batch, files):
+                frame.toArrow()  # Spark keeps what it has computed only if somebody takes it
+                return
             self._decide(frame, batch, files)
         except Exception as error:
             self.error = error
@@ -117,8 +128,48 @@ class QuerySink(ABC):
         self.decided += 1
 
     def close(self) -> None:
-        """Let go of what the run holds, and of its checkpoint."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Let go of what the run holds, and of its checkpoint, unless others may need it."""
+        if self._kept is not None:
+            self._kept.close()
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _rows_from(self, batch: int, files: BatchFiles) -> str:
+        """Give the text of the offsets behind which rows are to be kept; empty: the query begins.
+
+        A driver that goes on with a query that keeps state computes the last decided batch again, so its rows are kept
+        as well.
+        """
+        if self._kept is None:
+            return self._offsets(batch - 1).read_text(encoding="utf-8") if files.start else ""
+        known = [each for each in (batch - 2, batch - 1) if self._offsets(each).exists()]
+        return self._offsets(known[0]).read_text(encoding="utf-8") if known else ""
+
+    def _is_decided(self, batch: int, files: BatchFiles) -> bool:
+        """Say whether a batch is computed for the state alone: the empty first one, and the last that was decided."""
+        if self._tip is not None:
+            return batch == self._tip.batch
+        if batch == 0 and not are_kept(files.offsets):
+            raise StateRefused(
+                f"query {self.query.name} keeps state in Spark, and reads something else than topics of services",
+                remedy="read with .format('deathless').option('service', ...): only their rows are kept for a driver "
+                "that takes over",
+            )
+        return batch == 0
+
+    def _state(self, batch: int) -> tuple[str, str]:
+        """Bring what a batch has read to the disk; gives what its decision is to say of it: `before` and `state`."""
+        if self._kept is None:
+            return "", ""
+        return self._offsets(batch - 1).read_text(encoding="utf-8"), self._kept.settle(batch)
+
+    def _commit(self, wanted: Batch) -> None:
+        """Have a batch decided; former checkpoints are needed no more then."""
+        if self._ledger.commit(self.query.name, wanted) and self._kept is not None:
+            self._kept.decided()
+
+    def _offsets(self, batch: int) -> Path:
+        return self.folder / "offsets" / str(batch)
 
     @abstractmethod
     def _open(self) -> Opened:
@@ -147,8 +198,12 @@ class ServiceSink(QuerySink):
             name = str(number)
             self._ledger.stage(query.name, self.number, self._attempt, name, count, data)
             blocks.append((name, count))
-        wanted = Batch(self.number, self._attempt, files.start, files.end, blocks, batch, self._query_id, files.offsets)
-        self._ledger.commit(query.name, wanted)
+        before, state = self._state(batch)
+        wanted = Batch(
+            self.number, self._attempt, files.start, files.end, blocks, batch, self._query_id, files.offsets,
+            before=before, state=state,
+        )  # fmt: skip
+        self._commit(wanted)
 
 
 def rows_of(query: Query, frame: DataFrame) -> Iterator[Row]:

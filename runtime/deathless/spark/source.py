@@ -73,6 +73,18 @@ class Recent(Deathless):
         return _RecentReader(settings._replace(hold="", max_rows=RECENT_ROWS), schema)
 
 
+class Driven(Deathless):
+    """The same for a driver: the first batch of a new query is empty.
+
+    So where the query begins is said by the offsets of a batch, before any row is read, and not by what `earliest` or
+    `latest` mean when that is asked again.
+    """
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """Give what reads rows as they come."""
+        return _DrivenReader(read_options(self.options), schema)
+
+
 class _Rows:
     """Reads ranges in the columns that the query began with."""
 
@@ -153,6 +165,26 @@ class _StreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.settings.hold:
             for shard, (source, position) in at["shards"].items():
                 self.settings.reader(int(shard), source).hold(self.settings.hold, position, owner="spark")
+
+
+class _DrivenReader(_StreamReader):
+    """Reads rows as they come, behind an empty batch if the query is new."""
+
+    _begun: Offset | None = None  # where it begins, if it is new
+    _told = False  # that the first batch ends there as well
+
+    def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
+        """Give where a new query begins: the same each time, as Spark asks again in the first batch."""
+        if self._begun is None:
+            self._begun = super().initialOffset()
+        return self._begun
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
+        """Give where the next batch ends: the first one of a new query where it begins."""
+        if self._begun is not None and not self._told:
+            self._told = True
+            return self._begun
+        return super().latestOffset(start, limit)
 
 
 class _RecentReader(_StreamReader):

@@ -81,9 +81,11 @@ class TableSink(QuerySink):
 
     def _decide(self, frame: DataFrame, batch: int, files: BatchFiles) -> None:
         name, rows = self.query.name, frame.toArrow()
+        before, state = self._state(batch)
         wanted = Batch(
-            self.number, 0, files.start, files.end, [], batch, self._query_id, files.offsets, rows=rows.num_rows
-        )
+            self.number, 0, files.start, files.end, [], batch, self._query_id, files.offsets, rows=rows.num_rows,
+            before=before, state=state,
+        )  # fmt: skip
         if not self._ledger.plan(name, wanted):
             return
         block = Block(self._batches, self._batches + 1, rows.to_batches(max_chunksize=ROWS_AT_ONCE))
@@ -94,7 +96,7 @@ class TableSink(QuerySink):
                 f"query {name}: the table refuses a row of batch {batch}: {error}",
                 remedy=f"make the table take it, then `deathless pipelines resume {name}`",
             ) from None
-        self._ledger.commit(name, wanted)
+        self._commit(wanted)
         self._batches += 1
 
     def close(self) -> None:

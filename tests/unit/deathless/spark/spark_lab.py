@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,14 +84,15 @@ def columns(**types: str) -> Any:
     return Type("struct", fields=[Field(name, Type(type_)) for name, type_ in types.items()])
 
 
-def plan(folder: Path, batch: int, at: int) -> None:
-    """Have Spark plan a batch."""
+def plan(folder: Path, batch: int, at: int, place: dict[str, Any] | None = None) -> None:
+    """Have Spark plan a batch, of a source that is at that place."""
     (folder / "offsets").mkdir(exist_ok=True)
-    text = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{at}}}\n{{"at":{at}}}'
+    line = f'{{"at":{at}}}' if place is None else json.dumps(place)
+    text = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{at}}}\n{line}'
     (folder / "offsets" / str(batch)).write_text(text, encoding="utf-8")
 
 
-def run(sink: QuerySink, batch: int, at: int, **values: object) -> None:
+def run(sink: QuerySink, batch: int, at: int, place: dict[str, Any] | None = None, **values: object) -> None:
     """Have Spark run a batch of these rows."""
-    plan(sink.folder, batch, at)
+    plan(sink.folder, batch, at, place)
     sink.on_batch(cast("Any", Frame(**values)), batch)

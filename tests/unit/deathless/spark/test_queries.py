@@ -6,15 +6,21 @@ from typing import Any, cast
 import pytest
 from tests.unit.deathless.spark.spark_lab import columns
 
-from deathless.base.errors import InvalidArgument
+from deathless.base.errors import InvalidArgument, StateFolderMissing, StateRefused
 from deathless.spark.queries import check, query
 
 
 class Plan:
     """A node of a plan, as Java shows it."""
 
-    def __init__(self, name: str, *children: "Plan", streaming: bool = True) -> None:
-        self.name, self.below, self.streaming = name, children, streaming
+    def __init__(self, name: str, *children: "Plan", streaming: bool = True, sure: bool = True) -> None:
+        self.name, self.below, self.streaming, self.sure = name, children, streaming, sure
+
+    def deterministic(self) -> bool:
+        return self.sure
+
+    def expressions(self) -> "Plan":
+        return Plan("expressions")
 
     def nodeName(self) -> str:  # noqa: N802  Java's name
         return self.name
@@ -38,7 +44,8 @@ class Frame:
     def __init__(self, plan: Plan, *columns: str, streaming: bool = True) -> None:
         self.plan, self.columns, self.isStreaming = plan, list(columns), streaming
         self.schema: Any = None  # of queries that go to a table
-        self._jdf = self
+        self._jdf = self.sparkSession = self
+        self.conf: dict[str, str] = {}
 
     def queryExecution(self) -> "Frame":  # noqa: N802  as above
         return self
@@ -147,15 +154,45 @@ STREAM, TABLE = Plan("Relation"), Plan("Relation", streaming=False)
     [
         (Plan("Project", Plan("Aggregate", STREAM)), "Aggregate"),
         (Plan("Join", STREAM, Plan("Deduplicate", STREAM)), "Deduplicate, Join"),
+        (Plan("DeduplicateWithinWatermark", STREAM), "DeduplicateWithinWatermark"),
         (Plan("Join", STREAM, TABLE), ""),
         (Plan("Join", STREAM, Plan("Aggregate", TABLE, streaming=False)), ""),
+        (Plan("Project", STREAM, sure=False), ""),
     ],
 )
-def test_state_of_spark_is_refused_by_name(plan: Plan, told: str) -> None:
-    """A join with a table, and what is counted in one, keeps none."""
+def test_a_query_with_state_of_spark_is_known(plan: Plan, told: str) -> None:
+    """A join with a table, and what is counted in one, keeps none. Without a folder for it no driver could run it."""
     one = query("alarms", frame(plan)).to_service("carriers", "late")
-    if not told:
-        assert check(one)
-        return
-    with pytest.raises(InvalidArgument, match=rf"keeps state in Spark \({told}\)"):
-        check(one)
+    assert [each.stateful for each in check(one)] == [bool(told)]
+    if told:
+        with pytest.raises(StateFolderMissing, match=rf"keeps state in Spark \({told}\)"):
+            check(one, has_state_folder=False)
+    else:
+        assert check(one, has_state_folder=False) == [one]
+
+
+@pytest.mark.parametrize(
+    ("plan", "conf", "told"),
+    [
+        (Plan("TransformWithStateInPySpark", STREAM), {}, r"\(TransformWithStateInPySpark\)"),
+        (Plan("Join", STREAM, Plan("GlobalLimit", STREAM)), {}, r"\(GlobalLimit\)"),
+        (Plan("Aggregate", STREAM, sure=False), {}, r"\(Aggregate\) and would compute something else"),
+        (Plan("Aggregate", STREAM), {"spark.sql.streaming.stateStore.providerClass": "x.RocksDB"}, "is x.RocksDB"),
+        (Plan("Aggregate", STREAM), {"spark.sql.streaming.minBatchesToRetain": "9"}, "minBatchesToRetain is below 10"),
+    ],
+)
+def test_state_that_can_not_be_handed_over_is_refused(plan: Plan, conf: dict[str, str], told: str) -> None:
+    """What was never handed over in a test, what a repetition would give otherwise, and other stores."""
+    given = frame(plan)
+    given.conf = conf
+    with pytest.raises(StateRefused, match=told):
+        check(query("alarms", given).to_service("carriers", "late"))
+
+
+def test_a_query_gives_changes_or_what_changes_no_more() -> None:
+    """All rows again, with each batch, nobody could take in place of those before."""
+    assert (query("a", frame()).mode, query("a", frame(), mode="update").mode) == ("append", "update")
+    with pytest.raises(StateRefused, match="mode complete gives all rows again"):
+        query("a", frame(), mode=cast("Any", "complete"))
+    with pytest.raises(InvalidArgument, match="one of append, update, not 'all'"):
+        query("a", frame(), mode=cast("Any", "all"))
