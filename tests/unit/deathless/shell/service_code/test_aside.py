@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from replica_set import children_of
 
 from deathless.base.errors import CodeEndedProcess, DeathlessError, ImportNotEnded, InvalidArgument
 from deathless.shell.service_code import aside
@@ -30,8 +31,7 @@ def _path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", found)
     yield
-    with pytest.raises(ChildProcessError):  # none is left
-        os.waitpid(-1, os.WNOHANG)
+    assert not children_of(os.getpid(), "asked_program")
 
 
 def asked(tmp_path: Path, body: str, **more: object) -> bytes:
