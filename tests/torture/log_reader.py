@@ -22,6 +22,7 @@ import msgspec
 BLOCK = 4096
 HEADER = struct.Struct("<4sHBBQQQIIQ16s16sQ8sI")  # up to and with the checksum, 100 bytes
 CUT, OPENING, DATA, ROLL, CONFIRM = 1, 2, 3, 4, 5
+VERSIONS, VERSIONS_OF_A_CUT = (1, 2), (1, 3)
 RUN = struct.Struct("<QQQII")
 CALL = 1
 
@@ -75,11 +76,11 @@ def frame_at(data: bytes, at: int, epoch: int) -> Frame | None:
         HEADER.unpack_from(head)
     )
     payload = data[at + 128 : at + 128 + length]
-    if len(payload) != length or version not in (1, 2) or algorithm != 1:
-        return None
     start = zlib.crc32(head[:96] + bytes(4) + head[100:], of_epoch & 0xFFFFFFFF)
-    if zlib.crc32(payload, start) != checksum:
+    if len(payload) != length or zlib.crc32(payload, start) != checksum:
         return None
+    if algorithm != 1 or version not in (VERSIONS_OF_A_CUT if kind == CUT else VERSIONS):
+        raise LogBroken(f"a frame of kind {kind} in version {version}, its checksum by algorithm {algorithm}")
     if of_epoch != epoch:
         raise LogBroken(f"a frame of epoch {of_epoch} in a file of epoch {epoch}")
     end = at + (128 + length + BLOCK - 1) // BLOCK * BLOCK

@@ -22,6 +22,7 @@ from deathless.codec.frames import (
     padded,
     segment_name,
 )
+from deathless.codec.generations import FIRST
 from deathless.codec.messages import Kind, encode
 
 BEGINNING = Position(0, 0, 0, 0, bytes(16))
@@ -31,15 +32,15 @@ SESSION = 5
 class Writer:
     """Writes one epoch of a log."""
 
-    def __init__(self, folder: Path, epoch: int, base: Position) -> None:
+    def __init__(self, folder: Path, epoch: int, base: Position, level: int = FIRST.level) -> None:
         self.lsn, self.chain = int(base.lsn), ChainHash(base.chain)
         self._path, self._epoch, self._index, self._at = folder / segment_name(epoch, 0), epoch, 0, 0
         self._path.write_bytes(b"")
-        cut = Cut(base, "s", bytes(16), 1, "seal", "store", bytes(16), "r0", 0)
-        self._frame(FrameKind.CUT, msgspec.msgpack.encode(cut))
+        cut = Cut(base, "s", bytes(16), 1, "seal", "store", bytes(16), "r0", 0, level=level)
+        self._frame(FrameKind.CUT, cut.encode(), level=level)
         self._frame(FrameKind.OPENING, msgspec.msgpack.encode(Opening(self.lsn, 0, 0)))
 
-    def _frame(self, kind: int, payload: bytes, count: int = 0) -> None:
+    def _frame(self, kind: int, payload: bytes, count: int = 0, level: int = FIRST.level) -> None:
         behind = chain_after(self.chain, self.lsn + 1, payload) if count else self.chain
         data = encode_frame(
             kind,
@@ -52,6 +53,7 @@ class Writer:
             prev_chain=self.chain,
             chain=behind,
             index=self._index,
+            level=level,
         )
         with self._path.open("ab") as file:
             file.write(data.ljust(padded(len(data)), bytes(1)))
@@ -97,6 +99,18 @@ def test_calls_are_found_along_takeovers_with_their_places(tmp_path: Path) -> No
         (3, SESSION, 3, "c"),
         (4, SESSION, 4, "d"),
     ]
+
+
+def test_log_of_a_later_format_level_is_read(tmp_path: Path) -> None:
+    base = Writer(tmp_path, 1, BEGINNING, level=2).calls(1, "a")
+    Writer(tmp_path, 2, base, level=2).calls(2, "b")
+    assert tags(tmp_path) == ["a", "b"]
+
+
+def test_frame_of_a_version_that_no_page_tells_of_is_not_taken_for_the_end(tmp_path: Path) -> None:
+    Writer(tmp_path, 1, BEGINNING)._frame(FrameKind.DATA, b"", level=2)
+    with pytest.raises(LogBroken, match="a frame of kind 3 in version 3"):
+        LogFiles(tmp_path).messages()
 
 
 def test_an_epoch_that_never_opened_is_not_the_log(tmp_path: Path) -> None:
