@@ -93,7 +93,8 @@ def test_manifest_is_taken(page: str, manifest: dict[str, Any], api_server: Real
 
 @pytest.mark.parametrize(("page", "spec"), specs())
 def test_piece_of_a_spec_is_taken(page: str, spec: dict[str, Any], api_server: RealApiServer, namespace: str) -> None:
-    whole = {"module": "bank:bank", "image": "bank:1", "logStorage": {"size": "1Gi"}} | spec
+    code = {} if "binding" in spec else {"module": "bank:bank"}
+    whole = {**code, "image": "bank:1", "logStorage": {"size": "1Gi"}} | spec
     manifest = {"apiVersion": SERVICE.api_version, "kind": SERVICE.kind, "metadata": {"name": "bank"}, "spec": whole}
     answer = dry_run(api_server, namespace, manifest)
     assert answer["kind"] == SERVICE.kind, f"{page}: {answer}"
