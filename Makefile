@@ -135,8 +135,8 @@ pythons: ## Run the tests of one process on each Python from 3.11 to 3.14 that t
 	done; \
 	echo "make pythons: all passed on $${ran[*]}"
 
-# Two files at a time: these tests wait for two thirds of their time. More of them would starve processes, and one that is
-# starved looks like a dead one. A wait that is too long ends by its own deadline first.
+# Two files at a time: nine tenths of their processor time is the start of processes. More of them would starve processes,
+# and one that is starved looks like a dead one. A wait that is too long ends by its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
 	@status=0; $(BIN)/python -m lab.packages tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 	@$(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance

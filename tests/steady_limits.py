@@ -223,7 +223,7 @@ STEADY: Final = {
     "runtime/deathless/shell/operate/upgrading/reload.py": ("POLL_S",),
     "runtime/deathless/shell/operate/start_code.py": ("LOOK_S",),
     "runtime/deathless/shell/operate/status.py": ("ASK_S",),
-    "runtime/deathless/shell/service_code/aside.py": ("IMPORT_TOLD_S", "IMPORT_MAX_S"),
+    "runtime/deathless/shell/service_code/separate_process.py": ("IMPORT_TOLD_S", "IMPORT_MAX_S"),
     "runtime/deathless/shell/service_code/former_command.py": ("ASK_S",),
     "runtime/deathless/core/supervisor/machine.py": ("INGRESS_STOP_MAX_S",),
     "runtime/deathless/core/supervisor/worker_life.py": ("LAST_WORDS_S",),

@@ -268,15 +268,18 @@ def test_continuous_integration_tells_every_step_when_no_test_is_to_be_begun_any
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
     fake = tmp_path / "make"
-    fake.write_text('#!/bin/sh\necho "$1 ends at ${TESTS_END_AT:-never}"\n')
+    fake.write_text('#!/bin/sh\necho "$1 ends at ${TESTS_END_AT:-never}, seeds ${SEEDS:-2000}"\n')
     fake.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment.pop("TESTS_END_AT", None)
+    environment.pop("SEEDS", None)
     before = int(time.time())
     done = subprocess.run(
         ["bash", ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    ends = dict(re.findall(r"^(\S+) ends at (\S+)$", done.stdout, re.MULTILINE))
+    told = re.findall(r"^(\S+) ends at (\S+), seeds (\d+)$", done.stdout, re.MULTILINE)
+    assert {step: seeds for step, _, seeds in told}["test"] == "1000"
+    ends = {step: at for step, at, _ in told}
     assert ends.keys() == {"test", "demo", "torture", "test-cluster"}
     assert len(set(ends.values())) == 1
     assert before <= int(ends["test"]) - 78 * 60 <= time.time()

@@ -211,7 +211,7 @@ ELSEWHERE: dict[str, str] = {
     "shell/operate/replay.py::_floor_in": CHECKED,
     "shell/operate/replay.py::main": OURS,
     "shell/operate/replay.py::replay": OURS,
-    "shell/service_code/aside.py::_heard": OURS,
+    "shell/service_code/separate_process.py::_heard": OURS,
     "shell/service_code/code_process.py::_described": OURS,
     "shell/service_code/import_trial.py::_tried": OURS,
     "shell/web/replica_metrics.py::ask_status": READ,

@@ -16,6 +16,7 @@ decide when to read. Imports topics and this package.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -219,7 +220,10 @@ class Feed:
 
 
 def _name_of_loading(replica: str) -> str:
-    return f"{LOADING}{replica}"[:HOLD_NAME_MAX]
+    """Give the hold's name: with the replica's own where that fits, since those of pods differ at their ends alone."""
+    name = f"{LOADING}{replica}"
+    digest = hashlib.blake2b(replica.encode(), digest_size=16).hexdigest()
+    return name if len(name) <= HOLD_NAME_MAX else LOADING + digest
 
 
 def _rows(reader: TopicReader, first: int, end: int) -> Iterator[tuple[int, Given]]:

@@ -137,14 +137,7 @@ async def _attempt(
         taking.changed.clear()
     far = max(each.next_id - 1 for each in taking.senders)
     point = await reader.adopt(partition, far, at)
-    limits = config.make_limits()  # as the source's process has them: it refuses marks of any others
-    routing = Routing(
-        source.key,
-        input_name=source.input,
-        shards=config.shards,
-        key_bytes_max=limits.key_bytes_max,
-        message_bytes_max=limits.message_bytes_max,
-    )
+    routing = Routing.of(config, source)
     for sender in taking.senders:
         sender.offer(point.last_id, encode_mark(routing.fingerprint + point.note))
     taking.send()

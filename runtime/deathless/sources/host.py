@@ -163,14 +163,7 @@ class Work:
         self._source = source
         self._reader = reader
         self._changed = changed
-        limits = config.make_limits()
-        self._routing = Routing(
-            source.key,
-            input_name=source.input,
-            shards=config.shards,
-            key_bytes_max=limits.key_bytes_max,
-            message_bytes_max=limits.message_bytes_max,
-        )
+        self._routing = Routing.of(config, source)
         self._links: list[ShardLink] = []  # of all shards, once there is a partition
         self._partitions: list[Partition] = []  # that are to be read here, as they were looked at last
         self._look_at = 0.0

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from deathless.base.config import ReplicaConfig, SourceConfig
 from deathless.base.limits import NESTING_MAX
 from deathless.base.shards import shard_of
 from deathless.codec.messages import HEADER_BYTES
@@ -68,6 +69,18 @@ class Routing:
         self._key_bytes_max = key_bytes_max
         self._row_bytes_max = message_bytes_max - HEADER_BYTES - len(method_of(input_name)) - ROOM_BYTES
         self._key_of = _finder(key)
+
+    @classmethod
+    def of(cls, config: ReplicaConfig, source: SourceConfig) -> Self:
+        """Give that of a source of a service, the same wherever it is needed: a mark names the fingerprint."""
+        limits = config.make_limits()
+        return cls(
+            source.key,
+            input_name=source.input,
+            shards=config.shards,
+            key_bytes_max=limits.key_bytes_max,
+            message_bytes_max=limits.message_bytes_max,
+        )
 
     def route(self, record: Record) -> Routed:
         """Say where a record goes."""

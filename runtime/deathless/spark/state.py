@@ -41,6 +41,7 @@ import msgspec
 
 from deathless.base.errors import StateMissing
 from deathless.pipelines.ledger import Tip
+from deathless.shell.disk.durable import sync_file, sync_folder
 
 FOLDER: Final = "spark"
 """In the folder of the pipeline's service."""
@@ -143,14 +144,14 @@ class KeptState:
         """
         wanted = {*files_of(self.folder, batch), *_committed(self.folder, batch - 1)} - self._durable
         for each in wanted:
-            _sync(self.folder / each)
+            sync_file(self.folder / each)
         places = {
             above for each in wanted for above in (self.folder / each).parents if above.is_relative_to(self.folder)
         }
         if not self._named:
             places |= {self._home, self._home.parent, self._home.parent.parent}
         for place in places:
-            _sync(place)
+            sync_folder(place)
         self._durable |= wanted
         self._named = True
         return self.name
@@ -194,11 +195,3 @@ def _link(old: Path, new: Path) -> None:
             shutil.copyfile(old, new)
     except FileNotFoundError:
         raise StateMissing(f"{old} was removed while it was looked at", remedy=_ANEW) from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

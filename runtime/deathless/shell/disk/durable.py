@@ -66,6 +66,13 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
 
 
+def sync_file(path: str | os.PathLike[str]) -> None:
+    """Make what another writer left in a file last. Raises: OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with closing_file(descriptor, path):
+        os.fsync(descriptor)
+
+
 @contextlib.contextmanager
 def _beside(path: Path, data: bytes) -> Iterator[Path]:
     """The content synced under a name of its own in the same folder, which is gone afterwards."""

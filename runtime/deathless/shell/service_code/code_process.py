@@ -13,10 +13,10 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.topics.settings import check_kept
-from deathless.shell.service_code.aside import Voice, answer, ask
 from deathless.shell.service_code.description import Description
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.loading import load_configured
+from deathless.shell.service_code.separate_process import Reports, answer, ask
 
 MODULE: Final = "deathless.shell.service_code.code_process"
 
@@ -48,10 +48,10 @@ def describe_code_of(config: ReplicaConfig, environment: Mapping[str, str], *, b
     return Description(found.parts, found.former, files)
 
 
-def _described(order: bytes, voice: Voice) -> bytes:
+def _described(order: bytes, reports: Reports) -> bytes:
     config = msgspec.json.decode(order, type=ReplicaConfig)
     service = load_configured(config)
-    voice.imported()
+    reports.imported()
     check_kept([*service.topics], config.drivers)
     code = describe(service, config.make_limits(), config.sharding)
     return msgspec.json.encode(_Answer(code.parts, code.former, {name: str(path) for name, path in code.files.items()}))

@@ -1,7 +1,7 @@
 """Imports a service's code into this process once another process has shown that its import ends.
 
 For tools that need the service itself. A module that ends its process at its import, or whose import never ends, does
-so to the other process, and the tool says it (aside).
+so to the other process, and the tool says it (separate_process).
 
 Guarantees: as load_service. Does not: notice code that does something else at its second import.
 """
@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from deathless.execution.author.service import Service
-from deathless.shell.service_code.aside import Voice, answer, ask
 from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.separate_process import Reports, answer, ask
 
 MODULE: Final = "deathless.shell.service_code.import_trial"
 
@@ -56,10 +56,10 @@ def try_import(target: str, folder: str | Path, environment: Mapping[str, str]) 
     ask(MODULE, msgspec.json.encode(_Order(target, str(folder))), environment, code=target)
 
 
-def _tried(order: bytes, voice: Voice) -> bytes:
+def _tried(order: bytes, reports: Reports) -> bytes:
     wanted = msgspec.json.decode(order, type=_Order)
     load_service(wanted.target, wanted.folder)
-    voice.imported()
+    reports.imported()
     return b""
 
 

@@ -73,14 +73,7 @@ def check_options(config: ReplicaConfig, source: SourceConfig) -> ConnectorOptio
 
 def ways_into(config: ReplicaConfig, source: SourceConfig) -> Callable[[Partition], PartitionMachine]:
     """Give what makes the way of a stream into the shards of a service."""
-    limits = config.make_limits()
-    routing = Routing(
-        source.key,
-        input_name=source.input,
-        shards=config.shards,
-        key_bytes_max=limits.key_bytes_max,
-        message_bytes_max=limits.message_bytes_max,
-    )
+    routing = Routing.of(config, source)
     on_refusal = OnRefusal(source.on_refusal)
 
     def make(partition: Partition) -> PartitionMachine:

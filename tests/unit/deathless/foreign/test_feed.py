@@ -175,3 +175,14 @@ def test_no_more_is_read_at_once_than_has_room(tmp_path: Path, monkeypatch: pyte
     feed = Feed(str(tmp_path), SERVICE_ID, 7)
     assert [position for position, _ in feed.read(1)] == [1, 2]  # a block
     assert [position for position, _ in feed.read(3)] == [3, 4]
+
+
+def test_replicas_with_long_names_that_differ_at_their_ends_hold_for_themselves(tmp_path: Path) -> None:
+    publish(tmp_path, 1, 6)
+    feed = Feed(str(tmp_path), SERVICE_ID, 7)
+    one, other = (f"{'a' * 60}-{number}" for number in range(2))
+    assert feed.hold_loading(one, 2)
+    assert feed.hold_loading(other, 4)
+    assert sorted(feed.loading().values()) == [2, 4]
+    feed.drop_loading(replica=one)
+    assert list(feed.loading().values()) == [4]

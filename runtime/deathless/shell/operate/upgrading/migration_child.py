@@ -1,7 +1,7 @@
 """One process of `deathless upgrade check`: migrates the state of a checkpoint, with keys in descending order.
 
 Started by upgrade_check, with another hash seed than its own, never by hand. Job and outcome are msgpack
-(service_code.aside).
+(service_code.separate_process).
 
 Guarantees: nothing is written. Does not: decide; it gives a print of each key's new state, or that state itself, or
 a print of all suspended handlers.
@@ -23,8 +23,8 @@ from deathless.execution.migration.state import Migrator, parted
 from deathless.execution.snapshot_migration import migrate_snapshot
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.process.turn_guards import TurnGuards
-from deathless.shell.service_code.aside import Voice, answer
 from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.separate_process import Reports, answer
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -92,7 +92,7 @@ def run(job: Job) -> Outcome:
     return Outcome(prints=b"".join(reversed(prints)))
 
 
-def _migrated(order: bytes, _: Voice) -> bytes:
+def _migrated(order: bytes, _: Reports) -> bytes:
     return msgspec.msgpack.encode(run(msgspec.msgpack.decode(order, type=Job)))
 
 

@@ -41,10 +41,10 @@ from deathless.shell.operate.log_generations import newest_of_head
 from deathless.shell.operate.upgrading.migration_child import Job, Outcome, print_of
 from deathless.shell.operate.upgrading.way_back_check import lowered_at
 from deathless.shell.process.turn_guards import TurnGuards
-from deathless.shell.service_code.aside import STANDARD_ERROR, Voice, answer, ask
 from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.loading import load_service
+from deathless.shell.service_code.separate_process import STANDARD_ERROR, Reports, answer, ask
 
 MODULE: Final = "deathless.shell.operate.upgrading.upgrade_check"
 CHILD: Final = "deathless.shell.operate.upgrading.migration_child"
@@ -101,17 +101,17 @@ def check_upgrade(
     return msgspec.msgpack.decode(checked, type=Checked)
 
 
-def _check(order: _Order, voice: Voice) -> Checked:
+def _check(order: _Order, reports: Reports) -> Checked:
     """Check in the process that imports the new code, and migrates by it."""
     configs = order.configs
     guards = TurnGuards(None)  # before the author's code is imported
     service = load_service(order.target, order.folder, name=configs[0].service)
-    voice.imported()
+    reports.imported()
     looks = [asyncio.run(inspect(config)) for config in configs]
     limits = configs[0].make_limits()
     result: Checked | None = None
     for look in looks:
-        one = _Shard(look, service, limits, order.target, order.folder, voice.tell, guards).run()
+        one = _Shard(look, service, limits, order.target, order.folder, reports.tell, guards).run()
         result = one if result is None else _both(result, one)
     assert result is not None, "a service has a shard"
     return result
@@ -305,8 +305,8 @@ def _in_another_process(job: Job) -> Outcome:
     return msgspec.msgpack.decode(told, type=Outcome)
 
 
-def _checked(order: bytes, voice: Voice) -> bytes:
-    return msgspec.msgpack.encode(_check(msgspec.json.decode(order, type=_Order), voice))
+def _checked(order: bytes, reports: Reports) -> bytes:
+    return msgspec.msgpack.encode(_check(msgspec.json.decode(order, type=_Order), reports))
 
 
 if __name__ == "__main__":

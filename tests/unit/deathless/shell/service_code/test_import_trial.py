@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.errors import CodeEndedProcess, ImportNotEnded, InvalidService
-from deathless.shell.service_code import aside
+from deathless.shell.service_code import separate_process
 from deathless.shell.service_code.import_trial import load_tried
 
 TEXT = """
@@ -34,8 +34,8 @@ def test_module_that_ends_its_process_does_not_end_the_tool(tmp_path: Path) -> N
 
 
 def test_module_whose_import_never_ends_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "IMPORT_TOLD_S", 0.0)
-    monkeypatch.setattr(aside, "IMPORT_MAX_S", 0.1)
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_MAX_S", 0.1)
     with pytest.raises(ImportNotEnded, match=r"tried_purse\.py:purse"):
         load_tried(written(tmp_path, "import time\ntime.sleep(3600)\n"))
 

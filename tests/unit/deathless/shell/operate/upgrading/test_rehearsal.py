@@ -14,7 +14,7 @@ from deathless.shell.operate.upgrading import rehearsal as module
 from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Rehearsed, Served
 from deathless.shell.operate.upgrading.rehearsal_child import Word
-from deathless.shell.service_code import aside
+from deathless.shell.service_code import separate_process
 from deathless.shell.upgrade.former_link import PREAMBLE, Use
 from deathless.shell.upgrade.former_server import listen_at
 
@@ -108,8 +108,8 @@ def test_a_lock_store_that_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch
 
 
 def test_new_code_whose_import_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "IMPORT_TOLD_S", 0.0)
-    monkeypatch.setattr(aside, "IMPORT_MAX_S", 0.1)
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_MAX_S", 0.1)
     path = tmp_path / "rehearsed_purse.py"
     path.write_text("import time\ntime.sleep(3600)\n")
     with pytest.raises(ImportNotEnded, match=r"rehearsed_purse\.py:purse"):

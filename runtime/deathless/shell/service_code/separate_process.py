@@ -157,7 +157,7 @@ def _error_of(failed: _Failed) -> DeathlessError:
 # ---- who answers -----------------------------------------------------------------------------------------------
 
 
-class Voice:
+class Reports:
     """What the process says meanwhile.
 
     Args:
@@ -180,7 +180,7 @@ class Voice:
         self._line.send_bytes(bytes([word]) + body)
 
 
-def answer(work: Callable[[bytes, Voice], bytes], during: str) -> None:
+def answer(work: Callable[[bytes, Reports], bytes], during: str) -> None:
     """Be the process: do what standard input says, and answer to the descriptor that the argument names.
 
     Args:
@@ -189,13 +189,13 @@ def answer(work: Callable[[bytes, Voice], bytes], during: str) -> None:
     """
     die_with_parent()
     with Connection(int(sys.argv[1]), readable=False) as line:
-        voice = Voice(line)
+        reports = Reports(line)
         try:
-            given = work(sys.stdin.buffer.read(), voice)
+            given = work(sys.stdin.buffer.read(), reports)
         except Exception as error:  # noqa: BLE001  the author's code may raise anything
             ours = as_ours(error, during)
-            voice.say(Word.FAILED, msgspec.msgpack.encode(_Failed(ours.code, ours.message, ours.advice)))
+            reports.say(Word.FAILED, msgspec.msgpack.encode(_Failed(ours.code, ours.message, ours.advice)))
         except KeyboardInterrupt:  # who asked has it too
             sys.exit(INTERRUPTED)
         else:
-            voice.say(Word.ANSWER, given)
+            reports.say(Word.ANSWER, given)

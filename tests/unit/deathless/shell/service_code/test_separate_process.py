@@ -11,15 +11,15 @@ import pytest
 from replica_set import children_of
 
 from deathless.base.errors import CodeEndedProcess, DeathlessError, ImportNotEnded, InvalidArgument
-from deathless.shell.service_code import aside
-from deathless.shell.service_code.aside import ask
+from deathless.shell.service_code import separate_process
+from deathless.shell.service_code.separate_process import ask
 
 PROGRAM = """
 import os, sys, time
 from deathless.base.errors import InvalidArgument
-from deathless.shell.service_code.aside import answer
+from deathless.shell.service_code.separate_process import answer
 
-def work(order, voice):
+def work(order, reports):
     {body}
 
 answer(work, "trying")
@@ -41,12 +41,12 @@ def asked(tmp_path: Path, body: str, **more: object) -> bytes:
 
 def test_process_that_answers_gives_its_answer_and_tells_how_far_it_is(tmp_path: Path) -> None:
     told: list[str] = []
-    body = 'voice.imported(); voice.tell("half"); return order + b"!"'
+    body = 'reports.imported(); reports.tell("half"); return order + b"!"'
     assert asked(tmp_path, body, told=told.append) == b"order!"
     assert told == ["half"]
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "voice.imported(); os._exit(0)", "os._exit(7)"])
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "reports.imported(); os._exit(0)", "os._exit(7)"])
 def test_process_that_ends_without_an_answer_has_no_verdict(tmp_path: Path, end: str) -> None:
     with pytest.raises(CodeEndedProcess, match=r"that ran bank\.py:bank ended with status [07], and said nothing"):
         asked(tmp_path, end)
@@ -87,16 +87,16 @@ def test_error_that_a_process_raised_is_raised_here_with_its_remedy(tmp_path: Pa
 def test_import_that_never_ends_is_told_of_and_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(aside, "IMPORT_TOLD_S", 0.0)
-    monkeypatch.setattr(aside, "IMPORT_MAX_S", 0.1)
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_MAX_S", 0.1)
     with pytest.raises(ImportNotEnded, match=r"the import of bank\.py:bank has not ended after 0\.1 s"):
         asked(tmp_path, "time.sleep(3600)")
     assert "waiting for the import of bank.py:bank" in capsys.readouterr().err
 
 
 def test_what_follows_an_import_may_take_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "IMPORT_TOLD_S", 0.0)
-    monkeypatch.setattr(aside, "IMPORT_MAX_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_MAX_S", 0.0)
     assert asked(tmp_path, 'return b"late"', bounded=False) == b"late"
 
 
