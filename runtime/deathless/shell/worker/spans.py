@@ -66,6 +66,7 @@ class Spans:
         self._loop = asyncio.get_running_loop()
         self._pair: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._leaving: list[subprocess.Popen[bytes]] = []  # let go, and not seen to have ended
         self._again_at = 0.0  # of the loop: no exporter is started before
         self._pause_s = RESTART_MIN_S
         self._before = Totals(0, 0)  # of exporters that have ended
@@ -148,8 +149,10 @@ class Spans:
             self._loop.remove_reader(pair)
             pair.close()
         if self._process is not None:
-            self._process.poll()  # one that still sends is reaped by whom the kernel gives it to
+            self._leaving.append(self._process)
             self._process = None
+        # One that still sends ends later, and is looked at again when the next one has gone.
+        self._leaving = [each for each in self._leaving if each.poll() is None]
 
     def status(self) -> dict[str, object]:
         """Give numbers for metrics."""

@@ -57,7 +57,7 @@ def test_code_with_a_topic_is_described_where_the_config_has_it(tmp_path: Path) 
         describe_code_of(config(tmp_path, text), dict(os.environ))
 
 
-def test_a_process_that_says_nothing_has_described_nothing(tmp_path: Path) -> None:
-    for status in (0, 7):
-        with pytest.raises(CodeEndedProcess, match=f"ended with status {status}, and said nothing"):
-            describe_code_of(config(tmp_path, f"import os\nos._exit({status})\n"), dict(os.environ))
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_process_that_says_nothing_has_described_nothing(tmp_path: Path, status: int) -> None:
+    with pytest.raises(CodeEndedProcess, match=f"ended with status {status}, and said nothing"):
+        describe_code_of(config(tmp_path, f"import os\nos._exit({status})\n"), dict(os.environ))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 
@@ -31,6 +33,7 @@ while data := pair.recv(1 << 20):
 """
 ENDS = "import sys"
 SLEEPS = "import signal; signal.pause()"
+HANGS_UP = "import os, signal, sys; os.close(int(sys.argv[1])); signal.pause()"
 
 
 def command(script: str) -> Callable[[int], list[str]]:
@@ -48,9 +51,8 @@ def run(work: Callable[[], Coroutine[object, object, Spans]]) -> None:
 
     async def whole() -> None:
         spans = await asyncio.wait_for(work(), 60)
-        process = spans._process
         spans.close()
-        if process is not None:
+        for process in spans._leaving:
             process.kill()
             process.wait()
 
@@ -137,6 +139,30 @@ def test_an_exporter_that_ended_is_started_again_after_a_pause() -> None:
         spans.export([SPAN], 7)
         assert commands == []
         await until(spans, lambda status: status["spans_exported"] == 1)
+        return spans
+
+    run(main)
+
+
+def test_an_exporter_that_hung_up_and_has_not_ended_is_waited_for() -> None:
+    async def main() -> Spans:
+        commands = [command(HANGS_UP), command(COUNTS)]
+
+        def next_one(descriptor: int) -> list[str]:
+            return commands.pop(0)(descriptor)
+
+        spans = Spans(CONFIG, next_one)
+        spans.export([SPAN], 7)
+        while spans._pair is not None:  # noqa: ASYNC110  gives way, does not sleep
+            await asyncio.sleep(0)
+        (process,) = spans._leaving
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  it has been killed
+        spans._again_at = 0.0
+        spans.export([SPAN], 7)
+        spans.close()
+        assert process.returncode == -signal.SIGKILL
+        assert process not in spans._leaving
         return spans
 
     run(main)
