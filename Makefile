@@ -39,7 +39,7 @@ LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
 .PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes ambrosia spark kafka clickhouse etcd postgresql sim driver-image coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
-	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
+	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster test-driver-pods
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -194,7 +194,13 @@ test-cluster: install ## End-to-end tests on a real cluster (its own, or the one
 	  3) marks='apiserver';; \
 	  *) exit $$status;; \
 	esac; \
-	$(BIN)/pytest --durations=40 --durations-min=5 -o faulthandler_timeout=1500 -m "$$marks" tests/apiserver tests/cluster
+	$(BIN)/pytest --durations=40 --durations-min=5 -o faulthandler_timeout=1500 -m "($$marks) and not driver_pods" tests/apiserver tests/cluster
+	@echo 'pods of drivers left out: make test-driver-pods runs them (15 minutes)'
+
+test-driver-pods: kubernetes packages ## Tests of pipelines whose drivers are pods of a real cluster (15 minutes; builds an image of 770 MB)
+	@status=0; $(BIN)/python -m lab.cluster possible || status=$$?; \
+	if test $$status -eq 0; then $(BIN)/pytest --durations=10 -o faulthandler_timeout=2400 -m driver_pods tests/cluster; \
+	elif test $$status -ne 3; then exit $$status; fi
 
 sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m; in every tenth several services call each other
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)

@@ -107,6 +107,9 @@ async def _figure(door: Door, name: str) -> float:
 class Callers:
     """Several callers in a thread of their own."""
 
+    held = "notes"
+    """Query that gives the tags that the service holds of a key."""
+
     def __init__(
         self,
         door: Door,
@@ -284,10 +287,10 @@ class Callers:
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
                 async with session.get(
-                    self._door.url(key, "notes"), server_hostname=self._door.server_name or None
+                    self._door.url(key, self.held), server_hostname=self._door.server_name or None
                 ) as response:
                     if response.status == 200:
                         found: list[str] = await response.json()
                         return found
-            assert time.monotonic() < end, f"{self._door.service}/{key}/notes is not answered"
+            assert time.monotonic() < end, f"{self._door.service}/{key}/{self.held} is not answered"
             await asyncio.sleep(PAUSE_S)

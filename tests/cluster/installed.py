@@ -347,8 +347,8 @@ class Ledger:
             raise AssertionError(f"{error}\n{self.describe()}") from None
 
 
-def volume(name: str, namespace: str, source: dict[str, Any]) -> dict[str, Any]:
-    """A ReadWriteMany PersistentVolume for one claim called `log`."""
+def volume(name: str, namespace: str, source: dict[str, Any], claim_name: str = "log") -> dict[str, Any]:
+    """A ReadWriteMany PersistentVolume for one claim."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -358,7 +358,7 @@ def volume(name: str, namespace: str, source: dict[str, Any]) -> dict[str, Any]:
             "accessModes": ["ReadWriteMany"],
             "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": "",
-            "claimRef": {"namespace": namespace, "name": "log"},
+            "claimRef": {"namespace": namespace, "name": claim_name},
             **source,
         },
     }
