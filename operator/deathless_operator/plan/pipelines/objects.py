@@ -102,7 +102,8 @@ class PipelineObjects:
     def service(self) -> JsonObject:
         """Give the pipeline's service, which is called as the pipeline is."""
         made = service_manifest(self._pipeline).spec
-        spec = msgspec.structs.replace(made, peers=tuple(map(self._peer, self._spec.services)), token_file="")
+        peers = tuple(map(self._peer, self._spec.services))
+        spec = msgspec.structs.replace(made, peers=peers, token_file="", resources=self._spec.resources)
         given = _given(msgspec.to_builtins(spec), msgspec.to_builtins(ServiceSpec(module="")))
         assert isinstance(given, dict), "a spec is a mapping"
         labels = {

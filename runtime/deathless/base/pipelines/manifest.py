@@ -43,6 +43,8 @@ SERVICE_MODULE: Final = "deathless.pipelines.service:pipeline"
 DRIVER_REPLICAS_MAX: Final = 7
 CORES_MAX: Final = 256
 URLS_MAX: Final = 7  # HTTP ports of one service
+REPLICA_RESOURCES: Final = Resources(requests={"cpu": "200m", "memory": "128Mi"})
+"""Of a replica of the pipeline's service: without a request it gets no processor time beside a driver that starts."""
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes"}
 _TRIGGER: Final = re.compile(r"([1-9][0-9]{0,5})(ms|s|m)")
 
@@ -108,6 +110,13 @@ class SparkPipelineSpec(Part, frozen=True):
         Meta(ge=1, le=REPLICAS_MAX),
         told("Replicas of the pipeline's service, which decides its batches. They need no Spark."),
     ] = 3
+    resources: Annotated[
+        Resources,
+        told(
+            "Resource requests and limits of each replica of the pipeline's service, in a cluster. When absent, 200m of "
+            "cpu and 128Mi of memory are requested."
+        ),
+    ] = REPLICA_RESOURCES
     drivers: Annotated[PipelineDrivers, told("The Spark drivers.")] = PipelineDrivers()
     services: Annotated[
         tuple[PipelineService, ...],
@@ -157,7 +166,8 @@ class SparkPipeline(Part, frozen=True):
 def service_manifest(pipeline: SparkPipeline) -> Manifest:
     """Give the document of the pipeline's service, which has its name.
 
-    A service without an address, a folder or several shards is found beside it by its name, as any peer is.
+    A service without an address, a folder or several shards is found beside it by its name, as any peer is. Resources
+    are a cluster's matter, which adds them.
     """
     spec = pipeline.spec
     return Manifest(
@@ -201,10 +211,11 @@ def pipeline_problems(pipeline: SparkPipeline) -> list[Problem]:
     return found + [each for each in of_service if each.path[:2] != ("spec", "peers")]
 
 
-def ignored_of_drivers(pipeline: SparkPipeline) -> list[str]:
-    """Give the fields of drivers that were set and mean nothing to processes on one machine."""
+def ignored_of_pipelines(pipeline: SparkPipeline) -> list[str]:
+    """Give the fields that were set and mean nothing to processes on one machine; the service's document tells others."""
     drivers = pipeline.spec.drivers
     found = {
+        "spec.resources": pipeline.spec.resources != REPLICA_RESOURCES,
         "spec.drivers.resources": drivers.resources != Resources(),
         "spec.drivers.secretRef": drivers.secret_ref is not None,
         "spec.drivers.allowTo": bool(drivers.allow_to),

@@ -44,7 +44,7 @@ from deathless.base.pipelines.manifest import (
     PIPELINE_KIND,
     SparkPipeline,
     agent_configs,
-    ignored_of_drivers,
+    ignored_of_pipelines,
     pipeline_problems,
     service_manifest,
 )
@@ -206,7 +206,7 @@ def _load(document: Manifest | SparkPipeline, path: FilePath) -> tuple[LoadedMan
     module = _absolute_module(path.parent, document.spec.module, problems)
     # The service's peers are some of the services that the document names, in the same order.
     problems = [_of_services(found, document) for found in problems]
-    notes = tuple(f"{name} has no effect on this machine" for name in ignored_of_drivers(document))
+    notes = tuple(f"{name} has no effect on this machine" for name in ignored_of_pipelines(document))
     whole = replace(loaded, pipeline=document, pipeline_module=module, notes=loaded.notes + notes)
     return (None if problems else whole), problems
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from deathless.base.manifest_parts import LogStorage, PeerService
+from deathless.base.manifest_parts import LogStorage, PeerService, Resources
 from deathless.base.pipelines.manifest import (
     SERVICE_MODULE,
     SparkPipeline,
     agent_configs,
-    ignored_of_drivers,
+    ignored_of_pipelines,
     pipeline_problems,
     service_manifest,
     spark_conf,
@@ -125,7 +125,9 @@ def test_what_a_user_sets_of_spark_counts() -> None:
 
 def test_triggers_are_told_as_spark_writes_them_and_resources_mean_nothing_here() -> None:
     assert [trigger_text(each) for each in ("100ms", "5s", "1m")] == ["100 milliseconds", "5 seconds", "1 minutes"]
-    assert ignored_of_drivers(pipeline()) == []
+    assert ignored_of_pipelines(pipeline()) == []
     drivers = {"resources": {"requests": {"cpu": 1}}, "secretRef": {"name": "s"}, "allowTo": [{"podSelector": {}}]}
     ignored = [f"spec.drivers.{name}" for name in drivers]
-    assert ignored_of_drivers(pipeline(drivers=drivers)) == ignored
+    assert ignored_of_pipelines(pipeline(drivers=drivers)) == ignored
+    assert ignored_of_pipelines(pipeline(resources={"requests": {"cpu": 1}})) == ["spec.resources"]
+    assert service_manifest(pipeline()).spec.resources == Resources(), "a laptop is told of none that nobody gave"
