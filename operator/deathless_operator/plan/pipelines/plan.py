@@ -28,6 +28,7 @@ from deathless_operator.plan.mounting import why_not_begun
 from deathless_operator.plan.pipelines.objects import PipelineObjects
 from deathless_operator.plan.pipelines.reading import read_agent_status
 from deathless_operator.plan.pipelines.snapshot import PipelinePlan, PipelineSnapshot
+from deathless_operator.plan.service.conditions import CALM as CALM_OF_SERVICES
 from deathless_operator.plan.service.covering import to_apply
 from deathless_operator.plan.service.reading import show_time
 from deathless_operator.plan.snapshot import ChildView, ContainerView, Failure, PodView
@@ -42,6 +43,10 @@ SECRET_FIELDS: Final = {
     "deathless-secret": "spec.drivers.secretRef",
 }
 """Which field names the Secret of a volume of the drivers' pods."""
+CALM: Final = frozenset(
+    ("Suspended", "ServiceMissing", "ServiceNotLookedAt", *(f"Service{each}" for each in CALM_OF_SERVICES))
+)
+"""Reasons why it is not ready that are no reason to warn: they pass by themselves."""
 State = Literal["True", "False", "Unknown"]
 
 
@@ -234,6 +239,6 @@ def _events(snapshot: PipelineSnapshot, found: tuple[Found, ...]) -> tuple[Event
     """Tell when it becomes ready, ceases to be, or is not for another reason."""
     now, old = found[0], condition(snapshot.resource.status.conditions, "Ready")
     told = old is not None and (old.status, old.reason) == (now.state, now.reason)
-    good = now.state == "True" or now.reason == "Suspended"
+    good = now.state == "True" or now.reason in CALM
     event = Event(type="Normal" if good else "Warning", reason=now.reason, message=now.message[:1000])
     return tuple(each for each in [event] if not told)

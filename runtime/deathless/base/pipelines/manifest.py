@@ -113,8 +113,8 @@ class SparkPipelineSpec(Part, frozen=True):
     resources: Annotated[
         Resources,
         told(
-            "Resource requests and limits of each replica of the pipeline's service, in a cluster. When absent, 200m of "
-            "cpu and 128Mi of memory are requested."
+            "Resource requests and limits of each replica of the pipeline's service, in a cluster. When absent, 200m "
+            "of cpu and 128Mi of memory are requested."
         ),
     ] = REPLICA_RESOURCES
     drivers: Annotated[PipelineDrivers, told("The Spark drivers.")] = PipelineDrivers()
@@ -212,7 +212,7 @@ def pipeline_problems(pipeline: SparkPipeline) -> list[Problem]:
 
 
 def ignored_of_pipelines(pipeline: SparkPipeline) -> list[str]:
-    """Give the fields that were set and mean nothing to processes on one machine; the service's document tells others."""
+    """Give the fields that were set and mean nothing to processes on one machine, beside those of the service."""
     drivers = pipeline.spec.drivers
     found = {
         "spec.resources": pipeline.spec.resources != REPLICA_RESOURCES,

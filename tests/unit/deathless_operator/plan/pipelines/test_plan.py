@@ -47,6 +47,17 @@ def test_it_is_ready_while_its_service_serves_and_a_driver_drives() -> None:
     assert world.look().events == (), "it is told once"
 
 
+def test_a_pipeline_that_is_made_is_no_reason_to_warn() -> None:
+    world = World()
+    told = [*world.look().events, *world.look().events]
+    assert [(event.type, event.reason) for event in told] == [
+        ("Normal", "ServiceMissing"),
+        ("Normal", "ServiceNotLookedAt"),
+    ]
+    world.serve()
+    assert [event.type for event in world.look().events] == ["Warning"], "nobody drives"
+
+
 def test_of_two_that_both_say_they_drive_the_higher_number_does() -> None:
     """One of them was replaced and does not know it yet."""
     world = World()
