@@ -153,6 +153,28 @@ def test_a_service_that_is_out_of_reach_costs_no_driver_its_life(service: Servic
     assert (driver_of(agent).pid, driver_of(agent).number) == (pid, 1)
 
 
+def test_an_answer_that_is_slow_makes_no_report_later(
+    service: Service, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silence of who drives is counted in reports of those that wait."""
+    step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch")
+    service.reachable = False
+    agent.step(0.01)  # it waited for the answer until the next report was due
+    waits: list[float] = []
+    look = driver_of(agent).look
+
+    def looked(wait_s: float) -> bool:
+        waits.append(wait_s)
+        return bool(look(wait_s))
+
+    monkeypatch.setattr(driver_of(agent), "look", looked)
+    agent.step(0.01)
+    service.reachable = True
+    service.unanswered[0].set_result(report(service.drivers, "a", 1, warm=True))
+    agent.step(0.01)
+    assert waits == [0.0, 0.0], "nothing is waited for before the next report"
+
+
 def test_a_death_that_the_service_did_not_hear_of_costs_nobody_the_number(service: Service, agent: Agent) -> None:
     """The next driver of this agent goes on under it."""
     step_until(agent, lambda: driver_of(agent) and driver_of(agent).decided, "a batch")

@@ -168,17 +168,21 @@ class Agent:
             each_step()
 
     def step(self, wait_s: float) -> None:
-        """Look at the driver for so long, then report, and wait for the answer for as long."""
+        """Look at the driver until the last report is so old, then report, and wait for the answer for as long.
+
+        Answers that are slow make no report later: the silence of who drives is counted in reports of those that wait.
+        """
         driver = self._driver
+        rest_s = min(wait_s, max(0.0, self._asked_at + wait_s - time.monotonic()))
         if driver is None:
             if time.monotonic() >= self._start_at:
                 self._driver = DriverProcess(self._command)
                 self._tell("starting", 0)
             else:
-                time.sleep(wait_s)
+                time.sleep(rest_s)
         else:
             was_warm = driver.warm
-            if not driver.look(wait_s):
+            if not driver.look(rest_s):
                 self._ended(driver)
             elif driver.warm and not was_warm:
                 self._tell("ready", driver.number)
