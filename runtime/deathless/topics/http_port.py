@@ -1,7 +1,9 @@
 """Requests to the HTTP ports of a service's replicas, as a program makes them that may block.
 
 Any replica answers, so the next one is asked where one does not; each after the other, and then again after a pause
-that grows. The standard library's client does it, so that whoever reads a topic needs pyarrow and nothing else.
+that grows. A replica whose machine hangs takes connections and never answers, so each is waited for briefly at first,
+and twice as long with each further try: what is slow is answered in the end. The standard library's client does it, so
+that whoever reads a topic needs pyarrow and nothing else.
 
 Guarantees: what is asked is asked again until it is answered or `patience_s` is over; an answer with an error is raised
 as the error that it names, with its code. Does not: ask again for the rest of an answer (`remote` does). Imports base,
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import http.client
 import random
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +38,7 @@ from deathless.codec.untrusted import read_json
 from deathless.shell.disk.small_files import read_small
 
 T = TypeVar("T")
+FIRST_S: Final = 2.0  # what an answer is waited for at first
 AGAIN_MIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 2.0
 ERROR_BYTES_MAX: Final = 1 << 16  # of an answer with an error
@@ -59,8 +63,9 @@ class HttpPort:
         ca_file: authorities that are trusted; empty: the machine's.
         certificate_file: a certificate to show, with its key behind it or in `key_file`; empty: none.
         key_file: its key.
-        timeout_s: without a byte of an answer after this the next replica is asked.
+        timeout_s: without a byte of an answer after this the next replica is asked, at the latest.
         patience_s: so long a request is repeated.
+        first_s: the same for the first try of a request; each further one is given twice as long.
         sleep: pauses for so many seconds.
         clock: gives seconds, monotonic.
 
@@ -69,7 +74,7 @@ class HttpPort:
 
     _idle: http.client.HTTPConnection | None = None  # to the one that is asked next
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a setting of its own
         self,
         urls: Sequence[str],
         *,
@@ -79,6 +84,7 @@ class HttpPort:
         key_file: str = "",
         timeout_s: float = 30.0,
         patience_s: float = 60.0,
+        first_s: float = FIRST_S,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,6 +99,7 @@ class HttpPort:
         )
         self._timeout_s = timeout_s
         self._patience_s = patience_s
+        self._first_s = first_s
         self._sleep = sleep
         self._clock = clock
         self._at = 0  # whom to ask, of `urls`
@@ -119,8 +126,8 @@ class HttpPort:
         Raises: the error that the answer names; PeerUnreachable; InvalidConfig.
         """
 
-        def work() -> bytes:
-            answer, connection = self._begin(method, path, query, wait_s)
+        def work(answer_s: float) -> bytes:
+            answer, connection = self._begin(method, path, query, answer_s, wait_s)
             whole = False
             try:
                 body = answer.read(BODY_BYTES_MAX)
@@ -134,7 +141,7 @@ class HttpPort:
     @contextmanager
     def open(self, path: Sequence[str], query: Mapping[str, object]) -> Iterator[http.client.HTTPResponse]:
         """Give an answer whose body is read as it comes. Raises: as `ask`; and what reading raises."""
-        answer, connection = self._until_answered(lambda: self._begin("GET", path, query, 0.0))
+        answer, connection = self._until_answered(lambda answer_s: self._begin("GET", path, query, answer_s, 0.0))
         whole = False
         try:
             yield answer
@@ -161,12 +168,12 @@ class HttpPort:
             pause_s = next_pause(pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
         self._sleep(pause_s)
 
-    def _until_answered(self, work: Callable[[], T]) -> T:
+    def _until_answered(self, work: Callable[[float], T]) -> T:
         began, pause_s, asked = self._clock(), 0.0, 0
         while True:
             reused = self._idle is not None
             try:
-                return work()
+                return work(time_for(asked, self._first_s, self._timeout_s))
             except RetryLater as error:
                 last: RetryLater = error
             except (OSError, http.client.HTTPException) as error:
@@ -188,19 +195,33 @@ class HttpPort:
         self.close()
 
     def _begin(
-        self, method: str, path: Sequence[str], query: Mapping[str, object], wait_s: float
+        self, method: str, path: Sequence[str], query: Mapping[str, object], answer_s: float, wait_s: float
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
-        """Send a request, and read the head of its answer. Raises: the error that it names; OSError; HTTPException."""
+        """Send a request, and read the head of its answer.
+
+        Args:
+            method: of it.
+            path: its parts.
+            query: what stands behind it.
+            answer_s: how long it is waited for, and before that for the connection.
+            wait_s: the answer may take so much longer.
+
+        Raises: the error that it names; OSError; HTTPException.
+        """
         url = urlsplit(self._urls[self._at])
         connection, self._idle = self._idle or self._connect(), None
         answer = None
-        connection.timeout = self._timeout_s + wait_s
-        if connection.sock is not None:
-            connection.sock.settimeout(connection.timeout)
+        connection.timeout = answer_s
         target = url.path.rstrip("/") + "".join(f"/{quote(part, safe='')}" for part in path)
         try:
+            if connection.sock is None:
+                connection.connect()
+            connected: socket.socket = connection.sock
+            connected.settimeout(answer_s + wait_s)
             connection.request(method, f"{target}?{urlencode(query)}" if query else target, headers=self._headers())
             answer = connection.getresponse()
+            if connected.fileno() >= 0:  # it is closed with an answer that has no more to come
+                connected.settimeout(self._timeout_s + wait_s)
             if answer.status == http.client.OK:
                 return answer, connection
             raw, after = answer.read(ERROR_BYTES_MAX), answer.getheader("retry-after", "")
@@ -228,6 +249,17 @@ class HttpPort:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidConfig(f"{self._token_file} holds no token: {error}") from None
         return {"Authorization": f"Bearer {token}"}
+
+
+def time_for(tried: int, first_s: float, most_s: float) -> float:
+    """Give how long an answer is waited for.
+
+    Args:
+        tried: how often the request was sent before, and had no answer.
+        first_s: at the first try; each further one is given twice as long.
+        most_s: but no longer.
+    """
+    return min(most_s, first_s * 2 ** min(tried, 16))
 
 
 def _checked(url: str) -> str:

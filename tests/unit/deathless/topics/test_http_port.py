@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.errors import InvalidArgument, InvalidConfig, Overloaded, PeerUnreachable, TopicGap
-from deathless.topics.http_port import AGAIN_MAX_S, HttpPort
+from deathless.topics.http_port import AGAIN_MAX_S, HttpPort, time_for
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -44,6 +46,9 @@ class Handler(BaseHTTPRequestHandler):
         asked.append((self.command, self.path, self.headers.get("authorization", "")))
         answers = self.server.answers
         status, body, headers = answers.pop(0) if len(answers) > 1 else answers[0]
+        if not status:  # no answer
+            self.rfile.read(1)
+            return
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         for name, value in headers.items():
@@ -108,6 +113,27 @@ def test_the_next_replica_is_asked_where_one_does_not_answer(replica: Replica) -
     assert not time.pauses
     assert asks.ask("GET", ["x"], {}) == b"yes", "the one that answers is kept"
     assert replica.connections == 1
+
+
+def test_a_replica_that_hangs_is_left_for_the_next_one_long_before_one_that_is_slow(replica: Replica) -> None:
+    """The kernel of a machine that hangs takes its connections."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        url = f"http://127.0.0.1:{hangs.getsockname()[1]}"
+        port = HttpPort([url, replica.url], first_s=0.01, timeout_s=3600.0)
+        assert port.ask("GET", ["topics"], {}) == b"yes"
+        port.close()
+        [connection], _, _ = select.select([hangs], [], [], 0.0)
+        assert connection is hangs, "it was asked first"
+    assert [time_for(tried, 2.0, 30.0) for tried in (0, 1, 2, 3, 4, 99)] == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert time_for(0, 2.0, 0.5) == 0.5
+
+
+def test_a_connection_that_hangs_when_it_is_used_again_is_left_as_soon(replica: Replica) -> None:
+    port = HttpPort([replica.url], first_s=0.05, timeout_s=3600.0)
+    assert port.ask("GET", ["topics"], {}) == b"yes"
+    replica.answers = [(0, b"", {}), (200, b"again", {})]
+    assert port.ask("GET", ["topics"], {}) == b"again"
+    port.close()
 
 
 def test_nobody_is_asked_for_ever() -> None:
