@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import http.client
 import random
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -216,7 +215,8 @@ class HttpPort:
         try:
             if connection.sock is None:
                 connection.connect()
-            connected: socket.socket = connection.sock
+            connected = connection.sock
+            assert connected is not None, "it is connected"
             connected.settimeout(answer_s + wait_s)
             connection.request(method, f"{target}?{urlencode(query)}" if query else target, headers=self._headers())
             answer = connection.getresponse()
@@ -259,7 +259,7 @@ def time_for(tried: int, first_s: float, most_s: float) -> float:
         first_s: at the first try; each further one is given twice as long.
         most_s: but no longer.
     """
-    return min(most_s, first_s * 2 ** min(tried, 16))
+    return min(most_s, first_s * (1 << min(tried, 16)))
 
 
 def _checked(url: str) -> str:

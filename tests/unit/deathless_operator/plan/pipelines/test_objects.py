@@ -111,8 +111,8 @@ def test_replicas_ask_for_processor_time_unless_something_else_is_said() -> None
     made: Any = objects().service()
     assert made["spec"]["resources"] == {"requests": {"cpu": "200m", "memory": "128Mi"}}, "a driver takes all there is"
     given = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
-    made = objects(resources=given).service()
-    assert made["spec"]["resources"] == given
+    changed: Any = objects(resources=given).service()
+    assert changed["spec"]["resources"] == given
 
 
 def test_pods_may_patch_pods_of_their_set_and_nothing_else() -> None:
