@@ -53,7 +53,13 @@ class Children:
         self._waited: dict[int, Callable[[bool], None]] = {}  # by pid: whom to tell of its end
 
     def run(
-        self, work: Callable[[], bool], done: Callable[[bool], None], *, max_s: float, keep: Sequence[int] = ()
+        self,
+        work: Callable[[], bool],
+        done: Callable[[bool], None],
+        *,
+        max_s: float,
+        keep: Sequence[int] = (),
+        gives_way: bool = True,
     ) -> None:
         """Fork; the child calls `work` and ends; then `done` with what it gave, True meaning success.
 
@@ -62,6 +68,7 @@ class Children:
             done: told in the loop.
             max_s: a child that takes longer, seconds, is killed and has failed.
             keep: descriptors that stay open in the child.
+            gives_way: handlers go before it; False: its work is what callers wait for.
         """
         parent = os.getpid()
         try:
@@ -71,7 +78,7 @@ class Children:
             self._loop.call_soon(done, False)
             return
         if pid == 0:
-            _be_child(work, parent, keep)
+            _be_child(work, parent, keep, NICE if gives_way else 0)
         try:
             descriptor = os.pidfd_open(pid)
         except OSError as error:  # no descriptor left: nobody would tell us of its end
@@ -100,12 +107,12 @@ class Children:
         done(False)
 
 
-def _be_child(work: Callable[[], bool], parent: int, keep: Sequence[int]) -> None:
+def _be_child(work: Callable[[], bool], parent: int, keep: Sequence[int], nice: int) -> None:
     """Never returns: a child must not come into its parent's loop."""
     code = 1
     try:
         die_with_parent(parent)
-        os.nice(NICE)
+        os.nice(nice)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         start = 3

@@ -122,7 +122,11 @@ class Checkpoints:
             self._store.drop_begun()
 
     def write_first(self, snapshot: Callable[[], Snapshot], done: Callable[[str], None]) -> None:
-        """See the port. In a child, so that heartbeats go on; read back through a fresh descriptor."""
+        """See the port. In a child, so that heartbeats go on; read back through a fresh descriptor.
+
+        Nobody is served until it stands, so the child gives way to nobody: processes that end and start at a cut want
+        the processor as well.
+        """
         self._children.run(
             lambda: self._write_first_in_child(snapshot),
             lambda good: done(
@@ -130,6 +134,7 @@ class Checkpoints:
             ),
             max_s=CHILD_MAX_S,
             keep=self._spool.descriptors() if self._spool is not None else (),
+            gives_way=False,
         )
 
     def _write_first_in_child(self, snapshot: Callable[[], Snapshot]) -> bool:

@@ -14,7 +14,7 @@ from typing import NoReturn
 import pytest
 from tests.unit.deathless.shell.unkillable import kills_in_vain
 
-from deathless.shell.process.forked import Children, die_with_parent
+from deathless.shell.process.forked import NICE, Children, die_with_parent
 
 
 def run_child(work: Callable[[], bool], max_s: float = 60.0) -> bool:
@@ -179,6 +179,22 @@ def test_a_child_that_even_a_kill_does_not_end_is_not_waited_for(monkeypatch: py
     with kills_in_vain(monkeypatch) as killed:
         assert run_child(work) is False
         assert len(killed) == 1
+
+
+@pytest.mark.parametrize(("gives_way", "more"), [(True, NICE), (False, 0)])
+def test_a_child_gives_way_to_handlers_but_where_callers_wait_for_it(
+    gives_way: bool, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(os, "nice", asked.append)  # in the child as well; ours may be as low as it can be already
+
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        told = loop.create_future()
+        Children(loop).run(lambda: asked == [more], told.set_result, max_s=60.0, gives_way=gives_way)
+        return bool(await asyncio.wait_for(told, 30))
+
+    assert asyncio.run(main()) is True
 
 
 def test_several_children_run_side_by_side_and_each_is_told_apart() -> None:

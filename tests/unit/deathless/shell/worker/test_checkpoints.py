@@ -24,6 +24,7 @@ from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_na
 from deathless.engine.log.spare import Spare
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.spool_files import FileSpool
+from deathless.shell.process.forked import NICE
 from deathless.shell.worker import checkpoints as module
 from deathless.shell.worker.checkpoints import Checkpoints
 from deathless.simulation.models.log_driver import LogDriver
@@ -158,6 +159,27 @@ def test_a_checkpoint_that_was_not_written_is_told_and_the_next_may_be(
         assert told.calls[1] == (6, name)
 
     run(main())
+
+
+def test_the_first_checkpoint_is_written_without_giving_way_and_a_later_one_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is served until the first one stands."""
+
+    def noted(more: int) -> None:
+        (tmp_path / f"{len(list(tmp_path.glob('*.nice')))}.{more}.nice").touch()  # by the child
+
+    monkeypatch.setattr(os, "nice", noted)
+
+    async def main() -> None:
+        checkpoints, told = make(tmp_path), asyncio.get_running_loop().create_future()
+        checkpoints.write_first(lambda: snapshot(5), told.set_result)
+        assert await told == ""
+        write(checkpoints, 8, Told())
+        await written(checkpoints)
+
+    run(main())
+    assert sorted(path.name for path in tmp_path.glob("*.nice")) == ["0.0.nice", f"1.{NICE}.nice"]
 
 
 def test_a_child_that_is_killed_leaves_no_checkpoint(tmp_path: Path) -> None:
