@@ -38,7 +38,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_ALONE := uv pip compile - $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes ambrosia spark kafka clickhouse etcd postgresql sim driver-image coverage bench bench-messaging bench-upgrades bench-foreign lock lock-check \
+.PHONY: help install demo demo-upgrade demo-flights demo-ambrosia demo-shop demo-shop-record test lint format quick single pythons processes ambrosia spark kafka clickhouse etcd postgresql sim driver-image coverage bench bench-messaging bench-upgrades bench-foreign bench-data lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster test-driver-pods
 
 help: ## Show this list
@@ -231,6 +231,11 @@ bench-upgrades: install ## Measure other code for a service; writes bench/result
 
 bench-foreign: install ## Measure services whose code is a program in another language; writes bench/results/foreign.json
 	@$(BIN)/python -m bench --foreign
+
+bench-data: install postgresql ## Measure rows that come in and go out, and pipelines; writes bench/results/data.json
+	@status=0; for each in kafka "clickhouse engine" spark; do \
+	  $(BIN)/python -m lab.$$each || status=$$?; test $$status -eq 0 -o $$status -eq 3; done
+	@$(BIN)/python -m bench --data
 
 lock: install ## Resolve again after a change of dependencies; writes requirements*.txt
 	@$(BIN)/$(LOCK) --output-file requirements.txt

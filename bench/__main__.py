@@ -1,11 +1,12 @@
-"""Measures: `python -m bench [--messaging | --upgrades | --foreign] [--only NAME ...] [--quick] [--divide N] ...`.
+"""Measures: `python -m bench [--messaging | --upgrades | --foreign | --data] [--only NAME ...] [--quick] ...`.
 
 Writes bench/results/latest.json and, of it, docs/benchmarks.md: whole runs alone, so with `--only` the results go to
 standard output (or `--output FILE`) and both files stay as they are. With `--messaging`, of services that talk and
 wait, each group is put into messaging.json as soon as it is measured, in the place of its former self, and
 docs/benchmarks-messaging.md is made of all that is there; `--only` then says which. With `--upgrades`, of other code
 for a service, likewise upgrades.json and docs/benchmarks-upgrades.md; with `--foreign`, of programs in other languages,
-foreign.json and docs/benchmarks-foreign.md. `--quick` writes none of them.
+foreign.json and docs/benchmarks-foreign.md; with `--data`, of rows that come in and go out, data.json and
+docs/benchmarks-data.md. `--quick` writes none of them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from bench.groups import (
     recovery,
     shards,
     takeover,
-    topics,
     waiting,
 )
+from bench.groups.data import sources, stores, topics
+from bench.groups.data.page import DATA_RESULTS, write_data_page
 from bench.groups.foreign import checkpoints
 from bench.groups.foreign import rates as foreign_rates
 from bench.groups.foreign import takeover as foreign_takeover
@@ -63,7 +65,6 @@ GROUPS: Final[dict[str, Group]] = {
     "checkpoint": checkpoint.checkpoint,
     "memory": footprint.memory,
     "log-bytes": footprint.log_bytes,
-    "topics": topics.topics,
 }
 MESSAGING: Final[dict[str, Group]] = {
     "forks": messaging.forks,
@@ -91,7 +92,16 @@ FOREIGN: Final[dict[str, Group]] = {
     "foreign-takeover": foreign_takeover.foreign_takeover,
     "foreign-checkpoints": checkpoints.foreign_checkpoints,
 }
-EVERY: Final = {**GROUPS, **MESSAGING, **UPGRADES, **FOREIGN}
+DATA: Final[dict[str, Group]] = {
+    "stream-in": sources.stream_in,
+    "stream-acknowledgements": sources.acknowledgements,
+    "stream-takeover": sources.stream_takeover,
+    "kafka-in": sources.kafka_in,
+    "topics": topics.topics,
+    "published": stores.published,
+    "stored": stores.stored,
+}
+EVERY: Final = {**GROUPS, **MESSAGING, **UPGRADES, **FOREIGN, **DATA}
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 
 
@@ -101,6 +111,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--messaging", action="store_true", help="services that talk and wait, instead of one alone")
     parser.add_argument("--upgrades", action="store_true", help="other code for a service, instead")
     parser.add_argument("--foreign", action="store_true", help="services whose code is a program, instead")
+    parser.add_argument("--data", action="store_true", help="rows that come in and go out, instead")
     parser.add_argument("--divide", type=int, default=1, metavar="N", help="full sizes are divided by so much")
     parser.add_argument("--list", action="store_true", help="print the names of all groups")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
@@ -136,11 +147,19 @@ def keep_foreign(machine: Machine, name: str, group: Measured) -> None:
     write_foreign_page(write(FOREIGN_RESULTS, machine, name, group, list(FOREIGN)), list(FOREIGN))
 
 
+def keep_data(machine: Machine, name: str, group: Measured) -> None:
+    """The same of rows that come in and go out; what is not installed leaves its own row empty."""
+    whole = any(each.value is not None for each in group.figures)
+    write = write_group if whole else write_left_out
+    write_data_page(write(DATA_RESULTS, machine, name, group, list(DATA)), list(DATA))
+
+
 Keep = Callable[[Machine, str, Measured], None]
 KEPT: Final[dict[str, tuple[dict[str, Group], Keep]]] = {
     "messaging": (MESSAGING, keep),
     "upgrades": (UPGRADES, keep_upgrades),
     "foreign": (FOREIGN, keep_foreign),
+    "data": (DATA, keep_data),
 }
 """Groups that are measured one by one, and where each is put, by the option that asks for them."""
 

@@ -140,9 +140,10 @@ class Setting:
         ingress: str = "",
         log_level: str = "warning",
         ready_s: float = READY_S,
+        modules: Path | None = None,
     ) -> C:
-        """A set of replicas of a kind of its own."""
-        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)}
+        """A set of replicas of a kind of its own; `modules`: a folder more that its processes import from."""
+        environment = {"PYTHONPATH": module_path(modules)}
         if self._profile is not None:
             self._profile.mkdir(parents=True, exist_ok=True)
             environment["PYTHONPATH"] = f"{PROFILING}{os.pathsep}{environment['PYTHONPATH']}"
@@ -180,6 +181,12 @@ class Setting:
                 await asyncio.sleep(0.1)
                 role = "primary" if replica == primary else replica
                 path.replace(self._profile / f"{name}-{role}.txt")
+
+
+def module_path(modules: Path | None = None) -> str:
+    """Where processes import from: this tree, what this process was told, and a folder more if there is one."""
+    told = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join(filter(None, (str(ROOT), "" if modules is None else str(modules), told)))
 
 
 async def build_log(folder: Path, handler: str, *, message_bytes: int, log_bytes: int, keys: int) -> Built:
