@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,6 +22,7 @@ from bench.figures import Figure, Goal, figure, median, percentile
 from bench.groups.data.sources import MODULE, WAIT_S
 from bench.setting import Setting
 from deathless.base.config import ReplicaConfig, SinkConfig
+from deathless.base.errors import InvalidArgument
 from deathless.base.topics.settings import FOLDER, Topic, topic_configs
 from deathless.shell.client.shard_client import Client
 from deathless.topics import TopicReader
@@ -75,7 +74,7 @@ async def publish(client: Client, rows: int) -> None:
 
 def readable(cluster: Publisher) -> int:
     """How many rows can be read."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(InvalidArgument):  # nobody has published yet
         return TopicReader(cluster.topic).bounds().next - 1
     return 0
 
@@ -204,11 +203,9 @@ def clickhouse() -> Iterator[Table]:
     with lab_clickhouse.Server(engine=True) as server:
 
         def look() -> tuple[int, int]:
-            query = urllib.parse.quote("SELECT count(), max(at) FROM facts")
             try:
-                with urllib.request.urlopen(f"{server.url}?query={query}") as answer:
-                    count, highest = answer.read().split()
-            except urllib.error.HTTPError:  # no table yet
+                count, highest = server.run("SELECT count(), max(at) FROM facts").split()
+            except RuntimeError:  # no table yet
                 return 0, 0
             return int(count), int(highest)
 
