@@ -52,6 +52,17 @@ def test_quick_run_of_one_group_writes_results_of_the_documented_shape(tmp_path:
 
 
 @pytest.mark.process
+def test_quick_run_of_rows_counts_each_row_that_comes_in_or_goes_out(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    names = ("--data", "--quick", "--only", "stream-in", "published")
+    done = bench(*names, "--directory", str(tmp_path), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    found = {each.name: each for each in read_results(output).figures}
+    assert [*found] == ["stream_in_1_per_s", "stream_in_3_per_s", "topic_published_per_s", "topic_readable_p50_ms"]
+    assert all(each.value is not None and each.samples > 0 for each in found.values()), found
+
+
+@pytest.mark.process
 def test_quick_run_of_programs_compares_them_with_python_services(tmp_path: Path) -> None:
     """Takeovers, each with that of a Python service; every call of the clients counts once in both."""
     output = tmp_path / "results.json"

@@ -36,7 +36,6 @@ def test_what_is_not_installed_leaves_its_own_row_empty(made: Path) -> None:
     assert "- **stream-in**: not measured yet.\n" in text
 
 
-@pytest.mark.skipif(not page.DATA_RESULTS.exists(), reason="no group has been measured yet: make bench-data")
 def test_the_page_of_the_tree_is_made_of_its_results() -> None:
     results = msgspec.json.decode(page.DATA_RESULTS.read_bytes(), type=ClusterResults)
     assert page.data_page(results, list(bench.DATA)) == page.DATA_PAGE.read_text(encoding="utf-8")
