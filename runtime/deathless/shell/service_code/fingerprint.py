@@ -36,6 +36,7 @@ from deathless.shell.service_code.description import (
 )
 from deathless.shell.service_code.sources import Code, code_of
 from deathless.shell.service_code.syntax_tree import bytes_hash, source_hash
+from deathless.shell.service_code.text_import import check_imported
 
 SEMANTICS = "4"
 """Raised when the executor gives other bytes for the same messages than before."""
@@ -47,9 +48,15 @@ ZONES: Final = "time zones"
 def describe_code(service: Service) -> dict[str, str]:
     """Give every part that the code brings by name, sorted.
 
-    Raises: InvalidService when a source file can't be read.
+    Raises: InvalidService when a source file can't be read, or is not what was imported.
     """
-    return _code_parts(code_of(service))
+    return _code_parts(_code_that_runs(service))
+
+
+def _code_that_runs(service: Service) -> Code:
+    code = code_of(service)
+    check_imported(code.files)
+    return code
 
 
 def _code_parts(code: Code) -> dict[str, str]:
@@ -84,9 +91,9 @@ def _beside_sources(code: Code) -> dict[str, str]:
 def describe(service: Service, limits: Limits, sharding: Sharding | None = None) -> Description:
     """Give every part in both ways: the code's, the limits that are part of it, and numbers of shards.
 
-    Raises: InvalidService when a source file can't be read.
+    Raises: InvalidService when a source file can't be read, or is not what was imported.
     """
-    code = code_of(service)
+    code = _code_that_runs(service)
     set_up = {f"limit {name}": str(getattr(limits, name)) for name in REPLICATED} | (sharding or Sharding()).parts()
     return Description(_code_parts(code) | set_up, _former_code_parts(code) | set_up, dict(code.files))
 

@@ -1,7 +1,8 @@
 """Loads a service's code: "module:attribute" or "path/to/file.py:attribute" to a Service.
 
 The attribute may be left out where the module holds one Service. A file is imported under its stem, with its folder
-first on the module path, as if Python had been started with it, so that it finds the modules beside it.
+first on the module path, as if Python had been started with it, so that it finds the modules beside it. All that is
+the author's is imported from its text, now and later (`text_import`).
 
 Guarantees: gives a Service or raises InvalidService that says where the author's code broke, not where ours called
 it. Does not: check determinism (see check), nor keep what the module did while it was imported from doing it.
@@ -19,11 +20,12 @@ from types import ModuleType
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidService
 from deathless.execution.author.service import Service
-from deathless.shell.service_code import kept_import
+from deathless.shell.service_code import kept_import, text_import
 from deathless.shell.service_code.code_record import FOLDER
 from deathless.shell.service_code.description import differences
 from deathless.shell.service_code.fingerprint import describe_code, fingerprint
 from deathless.shell.service_code.kept_code import modules_in
+from deathless.shell.service_code.sources import OURS, packages_of
 
 FRAMES_SHOWN_MAX = 5
 
@@ -60,6 +62,7 @@ def load_service(target: str, folder: str | Path = ".", *, name: str = "") -> Se
     folder = Path(folder).resolve()
     module = _import_file(folder / place) if place.endswith(".py") else _import_module(place, folder)
     service = _find(module, attribute, target)
+    text_import.install(*packages_of(service))
     if name:
         service.name = name
     return service
@@ -131,13 +134,14 @@ def _import_file(path: Path) -> ModuleType:
             f"{path} can't be imported as {path.stem!r}: another module has that name; rename the file"
         )
     _put_first(path.parent)
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None, "a name that ends in .py always has a loader"
-    assert spec.loader is not None
+    text_import.install(path.stem)
+    loader = text_import.TextLoader(path.stem, str(path))
+    spec = spec_from_file_location(path.stem, path, loader=loader)
+    assert spec is not None, "it has a loader"
     module = module_from_spec(spec)
     sys.modules[path.stem] = _from_files[path.stem] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException as error:
         del sys.modules[path.stem]
         raise _broken(str(path), error) from error
@@ -146,6 +150,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _import_module(name: str, folder: Path) -> ModuleType:
     _put_first(folder)
+    text_import.install(*({name.partition(".")[0]} - {OURS}))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -19,7 +19,7 @@ import inspect
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -70,7 +70,7 @@ def code_of(service: Service) -> Code:
     code = Code(accepts=bool(service.declared.accepted))
     packages: set[str] = set()
     roots = _roots_of(service)
-    authors = {name.partition(".")[0] for name in roots} - {OURS}
+    authors = packages_of(service)
     waiting = sorted(roots)
     seen: set[str] = set()
     while waiting:
@@ -79,11 +79,10 @@ def code_of(service: Service) -> Code:
             continue
         seen.add(name)
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or top in sys.builtin_module_names:
+        if _is_standard(top):
             continue
         path = roots.get(name) or _file_of(name)
-        own = name in roots or top in authors
-        if path is None or path.suffix != ".py" or (not own and (top == OURS or _is_installed(path))):
+        if path is None or path.suffix != ".py" or not (name in roots or is_authors(name, path, authors)):
             packages.add(top)
         else:
             code.files[name] = path
@@ -105,6 +104,11 @@ def code_of(service: Service) -> Code:
         or not ZONE_LIBRARIES.isdisjoint(required)
     )
     return code
+
+
+def packages_of(service: Service) -> set[str]:
+    """Give the top-level names of the packages of a service's handlers and state, without ours."""
+    return {name.partition(".")[0] for name in _roots_of(service)} - {OURS}
 
 
 def _roots_of(service: Service) -> dict[str, Path | None]:
@@ -130,6 +134,22 @@ def _file_of(name: str) -> Path | None:
             spec = None
         origin = spec.origin if spec is not None and spec.has_location else None
     return Path(origin).resolve() if isinstance(origin, str) else None
+
+
+def is_authors(name: str, path: Path, packages: Collection[str]) -> bool:
+    """Is this module the author's?
+
+    Args:
+        name: the module's.
+        path: its file.
+        packages: top-level names of the packages that hold handlers; ours is never among them.
+    """
+    top = name.partition(".")[0]
+    return not _is_standard(top) and (top in packages or (top != OURS and not _is_installed(path.resolve())))
+
+
+def _is_standard(top: str) -> bool:
+    return top in sys.stdlib_module_names or top in sys.builtin_module_names
 
 
 def _is_installed(path: Path) -> bool:

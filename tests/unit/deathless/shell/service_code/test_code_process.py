@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import py_compile
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 
@@ -61,3 +63,15 @@ def test_code_with_a_topic_is_described_where_the_config_has_it(tmp_path: Path) 
 def test_a_process_that_says_nothing_has_described_nothing(tmp_path: Path, status: int) -> None:
     with pytest.raises(CodeEndedProcess, match=f"ended with status {status}, and said nothing"):
         describe_code_of(config(tmp_path, f"import os\nos._exit({status})\n"), dict(os.environ))
+
+
+@pytest.mark.parametrize("mode", [PycInvalidationMode.TIMESTAMP, PycInvalidationMode.UNCHECKED_HASH])
+def test_a_process_runs_what_was_edited_within_the_second(tmp_path: Path, mode: PycInvalidationMode) -> None:
+    first = config(tmp_path, "import os\nos._exit(0)\n")
+    path = first.module.rpartition(":")[0]
+    py_compile.compile(path, invalidation_mode=mode)
+    before = os.stat(path)
+    edited = config(tmp_path, "import os\nos._exit(7)\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(CodeEndedProcess, match="ended with status 7"):
+        describe_code_of(edited, dict(os.environ))
