@@ -59,9 +59,7 @@ def test_a_primary_alone_has_time_to_wait_for_activities_before_it_is_ended(
             await until(lambda: len(starts.read_text()) == 2 and supervisor.worker.process)
             assert starts.with_suffix(".ended").exists() is (role == "primary")
 
-    script = (
-        f"pause_s = {0.3 if role == 'primary' else 60}\n{led_by(SLOW, role)}"  # who may not is ended before
-    )
+    script = f"pause_s = {0.3 if role == 'primary' else 60}\n{led_by(SLOW, role)}"  # who may not is ended before
     supervisor = supervised(tmp_path, script, look, limits={"handover_wait_s": 60.0})
     assert (supervisor.folder / "starts.ended").exists() is (role == "primary")
 
