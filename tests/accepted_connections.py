@@ -1,15 +1,18 @@
-"""Connections that a server has accepted end with their server's loop, as those of a process end with it.
+"""Connections that a server has accepted, or that were closed, end with their loop, as those of a process end with it.
 
-Two things leave an accepted connection to nobody. It stays open until the garbage collector finds it, and then fails
-whatever test runs at that moment:
+Three things leave a connection to nobody. It stays open until the garbage collector finds it, and then fails whatever
+test runs at that moment:
 
 - asyncio accepts a connection in one turn of its loop and makes the transport in a later one; if the server is closed
   between the two, nobody closes the connection (CPython's issue 109564, Python 3.11 to 3.13). Our own ports wait before
   they close (`deathless.shell.net.listening.stop_listening`); servers of tests that stand for a killed process do not.
 - A client closes its end as a test ends, and the loop ends before the server's end hears of it. On a busy machine the
   kernel takes longer to say so.
+- A client has closed its end, and the loop ends before the other one has taken its last bytes or, with TLS, has said
+  that it closes as well.
 
-Guarantees: clients' connections are left as they are, so a client that forgets to close its own still fails its test.
+Guarantees: clients' connections that were not closed are left as they are, so a client that forgets to close its own
+still fails its test.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any, cast
 
 
 def end_accepted_connections() -> None:
-    """Have every selector loop close what its servers accepted, at its end and where the server is closed already."""
+    """Have every selector loop end what was closed, and what its servers accepted, with it or with the server."""
     loops = cast("Any", asyncio.SelectorEventLoop)
     loops._accept_connection2 = _ending_late_ones(loops._accept_connection2)
     loops.close = _ending_accepted_ones(loops.close)
@@ -46,10 +49,11 @@ def _ending_accepted_ones(close: Callable[[Any], None]) -> Callable[[Any], None]
     @wraps(close)
     def closed(loop: Any) -> None:
         for transport in [] if loop.is_running() or loop.is_closed() else list(loop._transports.values()):
-            if transport._server is not None and transport._sock is not None:
+            secured = getattr(transport._protocol, "_app_transport", None)
+            closed_before = transport._closing or (secured is not None and secured._closed)
+            if transport._sock is not None and (closed_before or transport._server is not None):
                 transport._sock.close()
                 transport._sock, transport._closing = None, True
-                secured = getattr(transport._protocol, "_app_transport", None)
                 if secured is not None:
                     secured._closed = True
         close(loop)

@@ -8,7 +8,9 @@ have real processes started side by side;
 a test that needs etcd, root or an API server stands in a folder that the Makefile collects for such. A program that
 sets logs up in a test's process leaves nothing behind at the root logger. No test begins once the time in TESTS_END_AT
 (seconds since 1970) is past; the last lines say how many were left out by that. What a test's server
-accepted ends with its loop (`tests.accepted_connections`), and what its replicas left in memory is removed.
+accepted ends with its loop (`tests.accepted_connections`), what its replicas left in memory is removed, and a process
+that it let go is waited for (`tests.started_processes`). Code that a test writes is what runs, also where it is
+written twice within a second: byte code of it is kept nowhere.
 
 Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -28,6 +31,7 @@ from hypothesis import HealthCheck, settings
 from left_pages import remove_pages_below
 from tests.accepted_connections import end_accepted_connections
 from tests.long import MODULE_S, is_long
+from tests.started_processes import end_dropped_processes, keep_dropped_processes
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {
@@ -44,6 +48,7 @@ settings.register_profile("dev", deadline=None, suppress_health_check=[HealthChe
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 end_accepted_connections()
+keep_dropped_processes()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,6 +106,26 @@ def no_pages_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if folder is not None:
         remove_pages_below(folder)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_byte_code() -> Iterator[None]:
+    """Write no byte code while tests run: a module's is taken for current if its second and size are those of before.
+
+    That of the tests themselves is written before, as they are collected, and that of the tree by `make install`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Wait for the processes that a test let go; it fails if they go on."""
+    yield
+    if left := end_dropped_processes():
+        pytest.fail(f"{item.name} let a process go that has not ended: {', '.join(left)}")
 
 
 _END_AT = float(os.environ.get("TESTS_END_AT") or "inf")

@@ -1,4 +1,4 @@
-"""What a test's server has accepted ends with the server or the loop, and fails no other test."""
+"""What a test's server has accepted, or a client has closed, ends with the server or loop, and fails no other test."""
 
 from __future__ import annotations
 
@@ -60,6 +60,30 @@ def test_connection_that_stands_as_the_loop_ends_is_ended(secured: bool, tmp_pat
 
     asyncio.run(main()).close()
     HELD.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "TLS"])
+def test_connection_whose_other_end_does_not_see_that_it_is_closed_is_ended(secured: bool, tmp_path: Path) -> None:
+    files = TlsFiles.create(tmp_path)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(files.server_cert, files.server_key)
+    ours = ssl._create_unverified_context() if secured else None
+
+    def accepted(listener: socket.socket) -> socket.socket:
+        connection, _ = listener.accept()
+        return theirs.wrap_socket(connection, server_side=True) if secured else connection
+
+    async def main(listener: socket.socket) -> socket.socket:
+        other = asyncio.create_task(asyncio.to_thread(accepted, listener))
+        address = listener.getsockname()
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *address, ssl=ours)
+        transport.write(bytes(0 if secured else 1 << 25))  # more than the kernel takes
+        transport.close()
+        return await other
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asyncio.run(main(listener)).close()
     gc.collect()
 
 

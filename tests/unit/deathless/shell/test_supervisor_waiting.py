@@ -21,8 +21,8 @@ from deathless.shell.link.status_page import OUTSIDE_HELD
 from deathless.shell.operate.runner import FOLLOWERS_STOP_S, STOP_S
 from deathless.shell.process import reaping
 
-SLOW = TICKING.format(told='[time.sleep(0.3), open(starts + ".ended", "w").close(), os._exit(0)]')
-"""A worker that takes its time to stop."""
+SLOW = TICKING.format(told='[time.sleep(pause_s), open(starts + ".ended", "w").close(), os._exit(0)]')
+"""A worker that takes `pause_s` to stop."""
 TOLD = TICKING.format(told='[open(starts + ".told", "wb").write(order), stopping(""), os._exit(0)]')
 """A worker that shows with which order it was stopped."""
 HANGING = """
@@ -59,7 +59,8 @@ def test_a_primary_alone_has_time_to_wait_for_activities_before_it_is_ended(
             await until(lambda: len(starts.read_text()) == 2 and supervisor.worker.process)
             assert starts.with_suffix(".ended").exists() is (role == "primary")
 
-    supervisor = supervised(tmp_path, led_by(SLOW, role), look, limits={"handover_wait_s": 60.0})
+    script = f"pause_s = {0.3 if role == 'primary' else 60}\n{led_by(SLOW, role)}"  # who may not is ended before
+    supervisor = supervised(tmp_path, script, look, limits={"handover_wait_s": 60.0})
     assert (supervisor.folder / "starts.ended").exists() is (role == "primary")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -36,6 +37,12 @@ from deathless.shell.client.sync_client import SyncClient
 from deathless.shell.client.waiters import Column, complete
 
 pytestmark = pytest.mark.asyncio
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop turn until something is so: a short limit is that of a call alone, however slow the machine is."""
+    while not condition():  # noqa: ASYNC110  what it waits for has no event
+        await asyncio.sleep(0)
 
 
 class Answer(msgspec.Struct):
@@ -196,6 +203,7 @@ async def test_time_limit_without_a_primary_says_so() -> None:
     async with served() as (_, servers):
         servers[0].replica.become("standby", 1, "")
         async with Client("bank", addresses(servers)) as client:
+            await until(lambda: client._machine.connected)
             with pytest.raises(NotPrimary, match="knew no primary"):
                 await client.call("deposit", "alice", timeout=0.3)
 
@@ -269,6 +277,7 @@ async def test_columns_whose_caller_is_cancelled_are_not_sent_any_more() -> None
 async def test_time_limit_without_a_session_says_why_the_primary_gave_none() -> None:
     async with served() as (shard, servers), Client("bank", addresses(servers)) as client:
         servers[0].replica.registration_refusal = ("DL1003", 1)
+        await until(lambda: client._machine.unregistered)
         with pytest.raises(OutOfSpace, match="no session: DL1003"):
             await client.call("deposit", "alice", timeout=0.3)
         servers[0].replica.registration_refusal = None
@@ -279,6 +288,7 @@ async def test_time_limit_without_a_session_says_why_the_primary_gave_none() -> 
 async def test_time_limit_while_the_primary_is_silent_does_not_say_that_there_is_none() -> None:
     async with served() as (_, servers), Client("bank", addresses(servers)) as client:
         servers[0].replica.dropping = True
+        await until(lambda: client.state is State.REGISTERING)
         with pytest.raises(PeerUnreachable, match="leads, and registered no session"):
             await client.call("deposit", "alice", timeout=0.3)
 
@@ -289,6 +299,7 @@ async def test_time_limit_while_the_service_is_full_gives_its_refusal() -> None:
         await client.ready(30)
         servers[0].replica.refusals = [("DL1003", 60_000)]
         first = client.submit("deposit", "alice", {})
+        await until(client.refusal)
         with pytest.raises(OutOfSpace) as caught:
             await client.call("deposit", "alice", timeout=0.2)
         # A minute was asked for: nobody is made to wait longer than the limit, and its chance part.

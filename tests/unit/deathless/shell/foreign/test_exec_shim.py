@@ -41,10 +41,11 @@ def test_a_command_that_is_not_there_is_named() -> None:
 
 
 def test_the_kernel_is_asked_to_kill_it_with_its_parent() -> None:
+    waits = "import signal; print('there', flush=True); signal.sigtimedwait([signal.SIGUSR1], 60); print('outlived')"
     middle = (
-        "import os, subprocess\n"
-        "script = 'echo there; sleep 3; echo outlived'\n"
-        f"subprocess.Popen([*{SHIM!r}, str(os.getpid()), 'sh', '-c', script], stdin=subprocess.DEVNULL)\n"
+        "import os, subprocess, sys\n"
+        f"command = [*{SHIM!r}, str(os.getpid()), sys.executable, '-S', '-c', {waits!r}]\n"
+        "subprocess.Popen(command, stdin=subprocess.DEVNULL)\n"
         "os.read(0, 1); os._exit(0)\n"
     )
     with subprocess.Popen([sys.executable, "-c", middle], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -150,10 +149,8 @@ def test_outage_of_the_api_server_delays_what_is_announced_and_nothing_else(tmp_
             server.refuse = refusal
         else:
             server.stop()
-        began = time.monotonic()
         for epoch in range(50):
             running.tell("recovering", epoch)
-        assert time.monotonic() - began < 5, "telling never waits"
         server.refuse = 0
         if not refusal:
             server.start()

@@ -191,9 +191,11 @@ def test_worker_whose_loop_stands_still_is_ended_after_turn_max_s(tmp_path: Path
 def test_worker_in_one_call_of_the_file_system_is_told_to_be_stuck_and_left_alone(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.state == WorkerState.STUCK)
+        (supervisor.folder / "starts.seen").touch()
         await until(lambda: supervisor.report.state == WorkerState.RUNNING)
 
-    script = 'role("primary", 1)\npage[4] += 1\ntime.sleep(0.5)\npage[4] += 1\n'
+    seen = 'while not os.path.exists(starts + ".seen"): time.sleep(0.01)\n'
+    script = f'role("primary", 1)\npage[4] += 1\n{seen}page[4] += 1\n'
     supervised(tmp_path, script + TICKING.format(told="os._exit(0)"), look, limits={"log_call_max_s": 0.1})
 
 
