@@ -11,7 +11,7 @@ import pytest
 from cli_tool import Bank
 from replica_set import DEADLINE_S, send_signal, wait_for
 
-from deathless.base.errors import InvalidService
+from deathless.base.errors import CodeEndedProcess, FormerCodeMissing, InvalidService
 
 DIFFERS = 78
 SOURCE = '''"""A till, version {version}."""
@@ -122,8 +122,8 @@ def code(bank: Bank, name: str, *changes: tuple[str, str], version: int = 1, mor
     return f"{name}/service.py:till"
 
 
-def tills(folder: Path) -> Bank:
-    bank = Bank(folder, replicas=1)
+def tills(folder: Path, more: str = "") -> Bank:
+    bank = Bank(folder, replicas=1, more=more)
     (folder / "service.py").write_text(SOURCE.format(version=1))
     bank.manifest.write_text(bank.manifest.read_text().replace(":bank", ":till"))
     return bank
@@ -268,3 +268,41 @@ def test_what_a_turn_may_not_do_is_done_by_no_tool(tmp_path: Path) -> None:
         assert words(told) == {"ReplyDiffers:deposit": 1, "StateDiffers:deposit": 1}
         bank.run("upgrade", "--to", "v2/service.py:till", "--upgraders", "1")
         assert not (bank.folder / "outside").exists()
+
+
+def test_code_that_ends_its_process_at_its_import_is_told_by_all_that_run_the_log(tmp_path: Path) -> None:
+    with tills(tmp_path) as bank:
+        source = bank.folder / "service.py"
+        flag = tmp_path / "ends"
+        source.write_text(f"{source.read_text()}\nif os.path.exists({str(flag)!r}):\n    os._exit(0)\n")
+        bank.up()
+        bank.run("call", "tag", "--key", "alice", "--arg", 'tags=["a"]')
+        new = code(bank, "new")
+        flag.touch()
+        for command, which in (
+            (("upgrade", "rehearse", "--to", new, "--side-by-side"), "service.py:till (the former code)"),
+            (("replay", "--quiet"), "service.py:till"),
+            (("fork", "-f", bank.manifest.name, "--to", "forked"), "service.py:till"),
+        ):
+            said = bank.run(*command, code=CodeEndedProcess.exit_code).stderr
+            assert CodeEndedProcess.code in said
+            assert f"{which} ended with status 0, and said nothing of what came of it" in said
+
+
+def test_all_shards_are_rehearsed_and_one_that_can_not_be_is_named(tmp_path: Path) -> None:
+    with tills(tmp_path, "  shards: 2\n") as bank:
+        bank.up()
+        for key in ("alice", "bob", "carol", "dora"):
+            bank.run("call", "deposit", "--key", key, "--arg", "amount=1.5")
+        new = code(bank, "new", ROUNDING)
+        found = bank.json("upgrade", "rehearse", "--to", new, code=DIFFERS)
+        assert [(each["shard"], each["of"]) for each in found["shards"]] == [(0, 2), (1, 2)]
+        assert found["messages"] == sum(each["messages"] for each in found["shards"])
+        one = bank.json("upgrade", "rehearse", "--to", new, "--shard", "1", code=DIFFERS)
+        assert (one["shard"], one["messages"]) == (1, found["shards"][1]["messages"])
+        bank.run("down")
+        (bank.directory / "shards" / "1" / "code").rename(tmp_path / "away")
+        said = bank.run("upgrade", "rehearse", "--to", new, "--json", code=FormerCodeMissing.exit_code)
+        first, second = json.loads(said.stdout)["shards"]
+        assert (first["shard"], first["passed"], second["shard"]) == (0, False, 1)
+        assert second["error"]["what"].startswith("shard 1: ")
