@@ -12,6 +12,7 @@ Guarantees: bytes that fit as they are stay as they are. Does not: run handlers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -101,12 +102,11 @@ def under_way_in(snapshot: Snapshot, carried: Collection[str] = (), known: Itera
         carried: handlers which may do something else in the new code while they are suspended.
         known: suspended handlers that are not in it, and count as well.
     """
-    handlers: dict[str, Use] = {}
-    pending = False
-    for each in known:
-        if each.method not in carried:
-            _add(handlers, each.method, f"lsn {each.id}")
-            pending = pending or each.pending
+    counted = [each for each in known if each.method not in carried]  # there may be tens of thousands
+    first = {each.method: each.id for each in reversed(counted)}
+    counts = Counter(each.method for each in counted)
+    handlers = {method: Use(count, f"lsn {first[method]}") for method, count in counts.items()}
+    pending = any(each.pending for each in counted)
     for waiting in waiting_in(snapshot):
         if not waiting.parked:
             _add(handlers, waiting.method, waiting.place)

@@ -14,7 +14,7 @@ not: send anything (the turn's `Asked` holds what is to be sent). Imports base a
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar, cast
 
@@ -89,8 +89,12 @@ def _fields(error: ReplyError) -> tuple[str, str, str]:
     return error.code, error.type, error.text
 
 
-class Waitable(ABC, Generic[T_co]):
-    """Something a handler may await."""
+class Waitable(Generic[T_co]):
+    """Something a handler may await.
+
+    It is no ABC: `isinstance` calls a function of Python's for a class that has such a base, and it is asked of each
+    operation of each handler that waits while an upgrade serves nobody. Checkers of types hold subclasses to it.
+    """
 
     __slots__ = ("owner",)
 

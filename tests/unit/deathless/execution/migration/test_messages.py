@@ -23,6 +23,7 @@ from deathless.execution.invocations.journal import (
     SuspendedMessage,
     encode_record,
 )
+from deathless.execution.migration.ahead import Known
 from deathless.execution.migration.messages import Fitted, Waiting, fit_messages, under_way_in, waiting_in
 
 pack = msgspec.msgpack.encode
@@ -175,6 +176,17 @@ def test_what_waits_in_a_checkpoint_is_found_wherever_it_is() -> None:
         "deposit": Use(1, "lsn 5"), "bonus": Use(1, "position 7 of our own outbox"), "transfer": Use(1, "lsn 6"),
     }  # fmt: skip
     assert under_way.activities == {}
+
+
+def test_handlers_that_were_found_to_fit_ahead_count_as_those_that_are_looked_at_now() -> None:
+    waits = [("transfer", 6), ("saga", 7), ("transfer", 8), ("carried", 9)]
+    known = [Known(id_, method, b"k", False, b"") for method, id_ in waits]
+    found = under_way_in(snapshot(suspended(10, [])), ["carried"], known)
+    both = {"transfer": Use(3, "lsn 6"), "saga": Use(1, "lsn 7"), "bonus": Use(1, "position 7 of our own outbox")}
+    assert (found.handlers, found.activities) == (both, {})
+    pending = [Known(6, "transfer", b"k", True, b""), *known[1:]]
+    assert under_way_in(snapshot(), ["carried"], pending).activities is None
+    assert under_way_in(snapshot(), ["transfer", "carried"], pending).activities == {}
 
 
 def test_an_activity_that_is_pending_may_be_any() -> None:
