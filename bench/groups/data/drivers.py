@@ -436,7 +436,8 @@ async def _rounds(
     found: list[float] = []
     while len(found) < most and (not found or time.monotonic() < ends_at):
         driver = await to.wait_drivers(1)
-        feeding = asyncio.create_task(_feed(to))
+        enough = asyncio.Event()
+        feeding = asyncio.create_task(_feed(to, enough))
         try:
             await to.wait_times(to.sent, NEW_ROWS)
             before, fault_us = to.sent, _now_us()
@@ -446,14 +447,15 @@ async def _rounds(
                     await asyncio.sleep(POLL_S)
             await to.wait_times(to.sent, NEW_ROWS)
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            enough.set()
+            await feeding
         found.append(without_rows_ms(fault_us, (called for *_, called in await to.times(max(0, before - NEW_ROWS)))))
     return found
 
 
-async def _feed(to: Between) -> None:
-    while True:
+async def _feed(to: Between, enough: asyncio.Event) -> None:
+    """Publish rows; none is left half way, or it would count as lost."""
+    while not enough.is_set():
         await to.tick()
         await asyncio.sleep(FEED_S)
 
