@@ -36,7 +36,7 @@ from bench.groups import (
     takeover,
     waiting,
 )
-from bench.groups.data import sources, stores, topics
+from bench.groups.data import drivers, sources, stores, topics
 from bench.groups.data.page import DATA_RESULTS, write_data_page
 from bench.groups.foreign import checkpoints
 from bench.groups.foreign import rates as foreign_rates
@@ -100,6 +100,7 @@ DATA: Final[dict[str, Group]] = {
     "topics": topics.topics,
     "published": stores.published,
     "stored": stores.stored,
+    **drivers.DRIVERS,
 }
 EVERY: Final = {**GROUPS, **MESSAGING, **UPGRADES, **FOREIGN, **DATA}
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
