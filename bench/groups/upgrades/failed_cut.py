@@ -24,6 +24,7 @@ from deathless.shell.process.forked import die_with_parent
 
 TRIES_OF_ONE: Final = 2  # rounds for each that is to count
 LOOK_S: Final = 0.001
+SHOWN_LINES: Final = 5
 
 
 class Tool:
@@ -31,6 +32,12 @@ class Tool:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
+        self._said: list[str] = []
+
+    @property
+    def said(self) -> str:
+        """Its last lines, for why it ended."""
+        return " / ".join(self._said[-SHOWN_LINES:])
 
     @classmethod
     async def begun(cls, service: Upgraded) -> Tool:
@@ -48,6 +55,7 @@ class Tool:
         assert self.process.stdout is not None
         async with asyncio.timeout(COMMAND_S):
             while line := await self.process.stdout.readline():
+                self._said.append(line.decode(errors="replace").strip())
                 if line.startswith(phase.encode()):
                     return True
         return False
@@ -83,12 +91,12 @@ async def _fail(
     tool = await Tool.begun(service)
     try:
         if not await tool.until("checking"):
-            raise RuntimeError("the upgrade ended before its cut")
+            raise RuntimeError(f"the upgrade ended before its cut: {tool.said}")
         victims = await service.upgraders()
         waiting = asyncio.create_task(moment(service))
         if not await tool.until("cutting"):
             waiting.cancel()
-            raise RuntimeError("the upgrade ended before its cut")
+            raise RuntimeError(f"the upgrade ended before its cut: {tool.said}")
         await waiting
         since = time.perf_counter()
         for pid in victims:
