@@ -31,7 +31,7 @@ run every acknowledged call must have been applied once, or the figure is left o
 TAIL: Final = """
 ## What keeps a missed goal from being met
 
-- **Live upgrade, and back**: between two cores are the upgrader, the former code, the clients, and the workers of former
+- **Live upgrade, and back**: two cores are shared by the upgrader, the former code, clients, and the workers of former
   replicas, which end and are started again in that moment. What each of them does at the cut, with its processor
   time and what it grows with, is in [0026](design/0026-upgrades.md): half of it are looks at each handler that waits.
 
