@@ -46,11 +46,12 @@ class _Done(msgspec.Struct):
     why: str = ""
 
 
-class _Listed(msgspec.Struct):
+class _Listed(msgspec.Struct, rename={"first": "from"}):
     sources: list[dict[str, object]] = []
     sinks: list[dict[str, object]] = []
     shard: int = 0  # whose list it is, where it is that of one
     more: bool = False
+    first: int = 0  # so many streams were shown before
 
 
 @click.group()
@@ -109,10 +110,12 @@ def list_sources(
     service: str, shard: int | None, namespace: str, kubeconfig: str, as_json: bool, timeout: float
 ) -> int:
     """List the streams of all sources: how far each is, and what keeps it from going on."""
-    found = _page(service, about("sources", shard=shard), namespace, kubeconfig, timeout)
-    told = _dated(found.sources, found.shard)
-    if found.more:
-        view.tell("there are more streams than an answer holds")
+
+    async def work(cluster: Cluster) -> list[dict[str, object]]:
+        async with opened(cluster, service, timeout) as pages:
+            return [each async for each in _streams(pages, shard)]
+
+    told: list[dict[str, object]] = on_cluster(namespace, kubeconfig, work)
     if as_json:
         view.emit({"sources": told})
     elif not told:
@@ -120,6 +123,34 @@ def list_sources(
     else:
         view.console().print(view.table(listing.COLUMNS, listing.stream_rows(told)))
     return 0
+
+
+async def _streams(pages: Pages, shard: int | None) -> AsyncIterator[dict[str, object]]:
+    """Give the streams of all sources, or of those that are read beside one shard, in as many answers as it takes."""
+    found = fitted(await pages.ask(about("sources", shard=shard)), _Listed)
+    if not found.more:
+        for each in _dated(found.sources, found.shard):
+            yield each
+        return
+    for asked in range(pages.shards) if shard is None else [shard]:
+        first = 0
+        while True:
+            page = about("sources", **{"from": first or None}, shard=asked if pages.shards > 1 else None)
+            try:
+                found = fitted(await pages.ask(page), _Listed)
+            except InvalidArgument:
+                if not first:
+                    raise
+                found = _Listed()  # its release has no such parameter
+            if found.first != first:
+                view.tell(f"shard {asked} has more than {first} streams, and its release shows no others: see them "
+                          "with `deathless sources list` in one of its pods")  # fmt: skip
+                break
+            for each in _dated(found.sources, asked):
+                yield each
+            first += len(found.sources)
+            if not found.more:
+                break
 
 
 @sinks.command("list")
@@ -205,12 +236,20 @@ async def _check_source(cluster: Cluster, service: str, source: str) -> None:
 
 
 async def _asked(
-    pages: Pages, source: str, shard: int | None, first: int = 0
+    pages: Pages, source: str, shard: int | None, first: int = 0, above: int = 0
 ) -> AsyncIterator[tuple[int, listing.Streams]]:
-    """Ask each shard, or one, for what its log has of a source; gives which one as well."""
+    """Ask each shard, or one, for what its log has of a source; gives which one as well.
+
+    Args:
+        pages: of the service.
+        source: its name.
+        shard: None: each.
+        first: refused rows are those from this LSN on.
+        above: streams are those whose sessions are above this one.
+    """
     page = f"sources/{quote(source, safe='')}/refused"
     for each in range(pages.shards) if shard is None else [shard]:
-        asked: dict[str, Any] = {"from": first or None}
+        asked: dict[str, Any] = {"from": first or None, "above": above or None}
         told = await pages.ask(about(page, **asked, shard=each if pages.shards > 1 or shard is not None else None))
         yield each, listing.of_shard(fitted(told, listing.Streams), each)
 
@@ -418,8 +457,8 @@ def forget(
         if spec is not None and any(e.name == source and not SOURCE_KINDS[e.kind].gate for e in spec.sources):
             raise StreamNotForgotten(f"source {source} stands in the manifest, and is read")
         async with opened(cluster, service, timeout) as pages:
-            asked = [(at, told) async for at, told in _asked(pages, source, shard)]
-            chosen = [(at, each) for at, told in asked for each in told.streams if stream in (None, each.stream)]
+            known = [found async for found in _known(pages, source, shard)]
+            chosen = [(at, each) for at, each in known if stream in (None, each.stream)]
             if not chosen:
                 raise StreamNotForgotten(f"no stream of a source {source!r} is known")
             meaning = "\n".join(listing.meaning(source, [each for _, each in chosen]))
@@ -438,6 +477,21 @@ def forget(
     for each in done:
         view.console().print(listing.forgotten(source, each), markup=False)
     return 0
+
+
+async def _known(pages: Pages, source: str, shard: int | None) -> AsyncIterator[tuple[int, listing.StreamOfShard]]:
+    """Give the streams of a source that the shards know, and which one does: all, in as many answers as it takes."""
+    async for asked, first in _asked(pages, source, shard):
+        told = first.streams
+        for each in told:
+            yield asked, each
+        while len(told) >= listing.STREAMS_SHOWN_MAX:
+            above = max(each.session for each in told)
+            only = asked if pages.shards > 1 else shard
+            [(_, next_)] = [found async for found in _asked(pages, source, only, above=above)]
+            told = [each for each in next_.streams if each.session > above]
+            for each in told:
+                yield asked, each
 
 
 def _go_on(

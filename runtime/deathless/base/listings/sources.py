@@ -19,6 +19,7 @@ NO_SOURCES: Final = "the service has no sources"
 NONE_REFUSED: Final = "no row was refused"
 COLUMNS: Final = ("source", "stream", "input", "state", "taken in", "behind", "problem")
 REFUSED_COLUMNS: Final = ("shard", "lsn", "stream", "row", "stands", "refused at", "why", "what it was")
+STREAMS_SHOWN_MAX: Final = 1000  # streams in one answer of a primary, be it of all sources or of one
 PROBLEM_MAX: Final = 100  # characters in a table
 WHY_MAX: Final = 80
 RETRY, SKIP = "retry-input", "skip-input"  # orders; `codec.peer_messages` has the same

@@ -11,8 +11,9 @@
     POST /{service}/-/unknown/{id}/{n}/settle      one of them was seen to: it is listed no more
     GET  /{service}/-/undelivered?from=ID          messages that drivers gave up, the oldest first
     POST /{service}/-/undelivered/{id}/retry       send one of them again; likewise discard
-    GET  /{service}/-/sources                      how far the streams of sources are, as their processes said last
-    GET  /{service}/-/sources/{name}/refused?from=LSN    rows that were refused, and those at which streams stand
+    GET  /{service}/-/sources?from=N               how far the streams of sources are, as their processes said last
+    GET  /{service}/-/sources/{name}/refused?from=LSN&above=ID    rows that were refused, and those at which streams
+                                                   stand; the source's streams, with sessions above this one
     POST /{service}/-/streams/{id}/retry           have the row tried again at which a stream stands: its session's id
     POST /{service}/-/streams/{id}/{seq}/skip      pass that row over, which has this seq
     GET  /{service}/-/sinks                        how far sinks are, as their processes said last
@@ -89,7 +90,11 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "streams": ("streams", "refused", "standing"),
 }
 """By command, the lists in its answer."""
-_BEGIN: Final = ("invocations", "streams", "undelivered")  # those that begin where they are told to
+_BEGIN: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("invocations", "sources", "undelivered"), ("from",)),
+    "streams": ("from", "above"),
+}
+"""By command, what says where a list begins."""
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
 _OF_REFUSED: Final = {b"replay": (RUN_INPUT, "taken in"), b"discard": (DROP_INPUT, "discarded")}
 _SEEN_TO: Final = {b"retry": (REDELIVER, "sent again"), b"discard": (DISCARD, "discarded")}
@@ -404,10 +409,10 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
 
 
 def _options(page: Page, named: dict[str, list[str]], shards: int) -> tuple[int | None, dict[str, str]]:
-    """Give which shard is asked (None: all of them), and what else stands behind the path: `from` of a list."""
+    """Give which shard is asked (None: all of them), and what else stands behind the path: where a list begins."""
     shard, options = page.shard, dict[str, str]()
     for name, texts in named.items():
-        of_list = name == "from" and page.command in _BEGIN
+        of_list = name in _BEGIN.get(page.command, ())
         if not of_list and not (name == "shard" and page.shard is None):
             raise InvalidArgument(f"this page has no parameter `{name}` - at `$.{name}`")
         if len(texts) != 1 or not _NUMBER.fullmatch(texts[0].encode()):

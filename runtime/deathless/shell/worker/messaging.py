@@ -198,7 +198,7 @@ class Messaging:
                     above, stream = int(told.get("above", "0")), int(told["stream"]) if "stream" in told else None
                     return list_streams(streams, told["source"], int(told.get("from", "0")), above=above, stream=stream)
                 case "sources":
-                    return list_sources(self._config)
+                    return list_sources(self._config, int(told.get("from", "0")))
                 case "sinks":
                     return list_sinks(self._config)
                 case "schedules":

@@ -14,17 +14,22 @@ from typing import Final
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import PermissionRefused
+from deathless.base.listings.sources import STREAMS_SHOWN_MAX
 from deathless.shell.link.sink_status import describe_sink
 from deathless.shell.link.source_status import describe_streams
 
-STREAMS_SHOWN_MAX: Final = 1000  # in one answer
 CHARS_MAX: Final = 512  # of a problem and a name
 
 
-def list_sources(config: ReplicaConfig) -> dict[str, object]:
-    """Give the streams of all sources that are read beside a shard.
+def list_sources(config: ReplicaConfig, first: int = 0) -> dict[str, object]:
+    """Give the streams of all sources that are read beside a shard, STREAMS_SHOWN_MAX at most.
 
     What each shard of the service has taken of a stream is left out: it would not fit an answer.
+
+    Args:
+        config: of the shard.
+        first: so many entries are left out, which an answer before had. `from` of the answer says so where it is
+            above 0; a primary of before gives its first entries again, and no `from`.
 
     Raises: PermissionRefused for a file that can't be read.
     """
@@ -34,10 +39,11 @@ def list_sources(config: ReplicaConfig) -> dict[str, object]:
             for source in config.sources
             for each in describe_streams(config.directory, config.shard, source)
         )  # fmt: skip
-        listed = [_bounded(each) for each in itertools.islice(found, STREAMS_SHOWN_MAX + 1)]
+        listed = [_bounded(each) for each in itertools.islice(found, first, first + STREAMS_SHOWN_MAX + 1)]
     except OSError as error:
         raise PermissionRefused(f"what the sources said last can't be read: {error}") from None
-    return {"sources": listed[:STREAMS_SHOWN_MAX], "more": len(listed) > STREAMS_SHOWN_MAX}
+    told: dict[str, object] = {"sources": listed[:STREAMS_SHOWN_MAX], "more": len(listed) > STREAMS_SHOWN_MAX}
+    return told | ({"from": first} if first else {})
 
 
 def list_sinks(config: ReplicaConfig) -> dict[str, object]:

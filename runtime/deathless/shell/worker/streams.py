@@ -12,14 +12,14 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import CorruptFrame
+from deathless.base.listings.sources import STREAMS_SHOWN_MAX
 from deathless.codec.messages import decode
 from deathless.codec.snapshot import RefusedRecord
 from deathless.codec.streams.records import END_SEQ
 from deathless.codec.streams.rows import decode_row
 from deathless.core.tables.stream_table import Stream, StreamTable
 
-STREAMS_SHOWN_MAX: Final = 1000  # in one answer
-REFUSED_SHOWN_MAX: Final = 200  # likewise, the oldest from an lsn on
+REFUSED_SHOWN_MAX: Final = 200  # in one answer, the oldest from an lsn on
 STANDING_SHOWN_MAX: Final = STREAMS_SHOWN_MAX  # likewise, those that have stood longest; of their rows nothing is kept
 CHARS_MAX: Final = 512  # of a reason, a key and a row
 

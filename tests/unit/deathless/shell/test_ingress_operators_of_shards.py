@@ -192,6 +192,7 @@ async def test_the_shard_that_is_named_is_asked_and_no_other(
         (post("/bank/-/streams/5/6/skip"), "like 1-512"),
         (post("/bank/-/streams/1-5/6/skip?shard=0"), "no parameter `shard`"),
         (get("/bank/-/sources/flights/refused?from=5"), "about one shard"),
+        (get("/bank/-/sources?from=5"), "about one shard"),
         (get("/bank/-/sinks?shard=2"), "no shard 2"),
         (post("/bank/-/outside/resume"), "about one shard"),
         (get("/bank/-/invocations?shard=2"), "no shard 2"),

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.deathless_operator.cli.front_door import Served, served
 
 from deathless.base.errors import StreamNotStopped
+from deathless.base.listings import sources as listing
 from deathless.shell.ingress.operators import find_page
 from deathless_operator.cli import plugin
 
@@ -65,6 +66,40 @@ def test_sources_and_sinks_are_the_laptops_tables(site: Served, capsys: pytest.C
     (only,) = json.loads(run(capsys, "sinks", "list", "airports", "--json", "--shard", "0"))["sinks"]
     assert only["sink"] == "facts"
     assert site.seen[-1][:2] == ("GET", "/airports/-/sinks?shard=0")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_streams_are_listed_in_as_many_answers_as_it_takes(
+    site: Served, capsys: pytest.CaptureFixture[str], shards: int
+) -> None:
+    site.put("airports", sources=[SOURCE], shards=shards)
+
+    def answer(_method: str, path: str, _body: object) -> dict[str, object]:
+        first = 2 if "from=2" in path else 0
+        listed = [{**STREAM, "stream": str(each)} for each in range(3)][first : first + 2]
+        return {"sources": listed, "more": not first} | ({"from": first} if first else {})
+
+    site.answer = answer
+    told = json.loads(run(capsys, "sources", "list", "airports", "--json"))["sources"]
+    assert [(each["shard"], each["stream"]) for each in told] == [(k, s) for k in range(shards) for s in "012"]
+    assert site.seen[-1][1] == "/airports/-/sources?from=2" + ("&shard=1" if shards > 1 else "")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_release_that_shows_the_first_streams_alone_is_told_of(
+    site: Served, capsys: pytest.CaptureFixture[str], *, refuses: bool
+) -> None:
+    def answer(_method: str, path: str, _body: object) -> dict[str, object]:
+        if refuses and "from" in path:
+            site.status = 400
+            return {"error": {"code": "DL3001", "message": "this page has no parameter `from` - at `$.from`"}}
+        return {"sources": [STREAM], "more": True}
+
+    site.answer = answer
+    assert plugin.main(["sources", "list", "airports", "--json"]) == 0
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)["sources"]) == 1
+    assert "shard 0 has more than 1 streams, and its release shows no others" in " ".join(told.err.split())
 
 
 def test_service_without_any_says_so(site: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +220,28 @@ def test_streams_whose_source_is_gone_are_forgotten(
     assert "DL3077" in capsys.readouterr().err
     assert plugin.main(["sources", "forget", "airports", "flights", "--yes"]) == 64
     assert "stands in the manifest" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shards", "prefix"), [(1, ""), (2, "0-")])
+def test_streams_of_all_answers_are_forgotten(
+    site: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shards: int, prefix: str
+) -> None:
+    monkeypatch.setattr(listing, "STREAMS_SHOWN_MAX", 2)
+    site.put("airports", sources=[SOURCE], shards=shards)
+    stream = {"stream": 3, "takenIn": 41, "onRefusal": "stop", "refused": 0, "stands": False}
+    known = [{**stream, "session": session} for session in (8, 9, 11)]
+
+    def answer(method: str, path: str, _body: object) -> dict[str, object]:
+        if method == "POST":
+            return {"done": "forgotten"}
+        if "shard=1" in path:
+            return streams()
+        return {**streams(), "streams": known[2:] if "above=9" in path else known[:2]}
+
+    site.answer = answer
+    run(capsys, "sources", "forget", "airports", "gone", "--yes")
+    orders = [path for method, path, _ in site.seen if method == "POST"]
+    assert orders == [f"/airports/-/streams/{prefix}{session}/forget" for session in (8, 9, 11)]
 
 
 def test_nothing_is_ordered_where_no_stream_stands_or_there_is_no_such_source(

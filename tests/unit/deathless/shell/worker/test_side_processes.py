@@ -9,8 +9,9 @@ import pytest
 
 from deathless.base.config import ReplicaConfig, SinkConfig, SourceConfig
 from deathless.base.errors import PermissionRefused
+from deathless.base.listings.sources import STREAMS_SHOWN_MAX
 from deathless.shell.link import sink_status, source_status
-from deathless.shell.worker.side_processes import CHARS_MAX, STREAMS_SHOWN_MAX, list_sinks, list_sources
+from deathless.shell.worker.side_processes import CHARS_MAX, list_sinks, list_sources
 
 FLIGHTS = SourceConfig(name="flights", kind="files", input="departed")
 OTHER = SourceConfig(name="other", kind="kafka", input="landed")
@@ -61,6 +62,13 @@ def test_an_answer_fits_a_packet(tmp_path: Path) -> None:
     assert (len(told["sources"]), told["more"]) == (STREAMS_SHOWN_MAX, True)
     assert {len(each["problem"]) for each in told["sources"]} == {CHARS_MAX}
     assert len(msgspec.json.encode(told)) < 4 << 20
+
+
+def test_an_answer_begins_behind_those_before_it(tmp_path: Path) -> None:
+    say(tmp_path, STREAMS_SHOWN_MAX + 1)
+    told = msgspec.to_builtins(list_sources(config_in(tmp_path), STREAMS_SHOWN_MAX))
+    assert [each["stream"] for each in told["sources"]] == [str(STREAMS_SHOWN_MAX), ""]
+    assert (told["from"], told["more"]) == (STREAMS_SHOWN_MAX, False)
 
 
 def test_sinks_are_told_as_their_processes_said_last(tmp_path: Path) -> None:
