@@ -11,7 +11,7 @@ import pytest
 from cli_tool import Bank
 from replica_set import DEADLINE_S, send_signal, wait_for
 
-from deathless.base.errors import InvalidService
+from deathless.base.errors import CodeEndedProcess, InvalidService
 
 DIFFERS = 78
 SOURCE = '''"""A till, version {version}."""
@@ -268,3 +268,22 @@ def test_what_a_turn_may_not_do_is_done_by_no_tool(tmp_path: Path) -> None:
         assert words(told) == {"ReplyDiffers:deposit": 1, "StateDiffers:deposit": 1}
         bank.run("upgrade", "--to", "v2/service.py:till", "--upgraders", "1")
         assert not (bank.folder / "outside").exists()
+
+
+def test_code_that_ends_its_process_at_its_import_is_told_by_all_that_run_the_log(tmp_path: Path) -> None:
+    with tills(tmp_path) as bank:
+        source = bank.folder / "service.py"
+        flag = tmp_path / "ends"
+        source.write_text(f"{source.read_text()}\nif os.path.exists({str(flag)!r}):\n    os._exit(0)\n")
+        bank.up()
+        bank.run("call", "tag", "--key", "alice", "--arg", 'tags=["a"]')
+        new = code(bank, "new")
+        flag.touch()
+        for command, which in (
+            (("upgrade", "rehearse", "--to", new, "--side-by-side"), "service.py:till (the former code)"),
+            (("replay", "--quiet"), "service.py:till"),
+            (("fork", "-f", bank.manifest.name, "--to", "forked"), "service.py:till"),
+        ):
+            said = bank.run(*command, code=CodeEndedProcess.exit_code).stderr
+            assert CodeEndedProcess.code in said
+            assert f"{which} ended with status 0, and said nothing of what came of it" in said

@@ -28,10 +28,12 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import (
+    CodeEndedProcess,
     CorruptCheckpoint,
     CorruptFrame,
     DeathlessError,
     Diverged,
+    ImportNotEnded,
     InvalidArgument,
     UpgradeRequired,
 )
@@ -61,6 +63,7 @@ from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.kept_code import former_spellings, node_name
 from deathless.shell.service_code.loading import load_configured
+from deathless.shell.service_code.separate_process import LongWait, ended_process, import_wait
 
 MODULE: Final = "deathless.shell.operate.replay"
 KEYS_MAX: Final = 100_000  # keys told of one state
@@ -68,6 +71,7 @@ MISFITS_SHOWN_MAX: Final = 100  # handlers that the code does not fit, told one 
 CHANGED_SHOWN: Final = 3  # keys that a divergence shows
 SHOWN_MAX: Final = 300  # characters of a value there
 PIECE_BYTES: Final = 1 << 16  # of a result, read at once
+IMPORTED: Final = b"\xc1"  # stands before a result once the code is imported; no msgpack begins with it
 NOT_COMPARED: Final = "not compared, for no digest stands for it (`deathless upgrade rehearse` compares it):"
 """Begins a note of a run of other code."""
 
@@ -137,8 +141,8 @@ class _Work(msgspec.Struct):
     result_fd: int
 
 
-class ReplayEnded(InvalidArgument):
-    """The process that ran the log ended and gave no result: a handler ended it, or it ran out of memory."""
+class ReplayEnded(CodeEndedProcess):
+    """The process that ran the log ended and gave no result: its code ended it, or it ran out of memory."""
 
 
 class LogDiffers(Diverged):
@@ -166,8 +170,10 @@ class ReplayLeft(Exception):
 async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run in a fresh process, as long as the log takes; who has enough of it cancels.
 
+    An import that lasts is bounded as `ask` does it, but with the debugger, in which somebody may stand there.
+
     Raises: LogDiffers, CorruptFrame, UpgradeRequired, FormerCodeMissing, InvalidArgument, ReplayEnded, InvalidService,
-    as `inspect`; ReplayLeft when its user left the debugger.
+    ImportNotEnded, as `inspect`; ReplayLeft when its user left the debugger.
     """
     look = await inspect(config)
     interpreter, config = _code_for(look, config, order)
@@ -190,8 +196,13 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     finally:
         os.close(theirs)
         os.close(work)
+    importing = import_wait(config.module, bounded=order.stops is None)
     try:
-        _, told = await asyncio.gather(process.wait(), _read_all(ours))
+        _, told = await asyncio.gather(process.wait(), _read_all(ours, importing))
+    except ImportNotEnded:
+        process.kill()
+        await process.wait()
+        raise
     except asyncio.CancelledError:
         # Killed, and not waited for.
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  a Process can't be closed otherwise
@@ -203,9 +214,7 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
             f"the turns of one frame have not ended within {order.turns_s} s", remedy="see where a handler never ends"
         )
     if not told:
-        raise ReplayEnded(
-            f"the process that ran the log ended with status {process.returncode}", remedy="its output says why"
-        )
+        raise ReplayEnded(ended_process(config.module, process.returncode).message)
     result: ReplayResult | _Failure = msgspec.msgpack.decode(told, type=ReplayResult | _Failure)
     if isinstance(result, _Failure):
         raise _error_of(result)
@@ -245,17 +254,28 @@ def _handed(data: bytes) -> int:
     return descriptor
 
 
-async def _read_all(descriptor: int) -> bytes:
-    """In the loop: a thread would keep who is interrupted until every process has closed the other end."""
+async def _read_all(descriptor: int, importing: LongWait) -> bytes:
+    """Give the result. Raises: ImportNotEnded.
+
+    In the loop: a thread would keep who is interrupted until every process has closed the other end.
+    """
     reader = asyncio.StreamReader()
     with os.fdopen(descriptor, "rb") as pipe:
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
         told = bytearray()
         try:
-            while piece := await reader.read(PIECE_BYTES):
+            while True:
+                try:
+                    async with asyncio.timeout(importing.left_s):
+                        piece = await reader.read(PIECE_BYTES)
+                except TimeoutError:
+                    importing.passed()
+                    continue
+                importing.over()
+                if not piece:
+                    return bytes(told).removeprefix(IMPORTED)
                 told += piece
-            return bytes(told)
         finally:
             transport.close()
 
@@ -276,7 +296,7 @@ def main() -> int:
     # Before the author's code is imported. A debugger needs what turns may not do.
     hide = TurnGuards(None) if work.order.stops is None else nothing_hidden
     try:
-        answer: object = run(work.config, work.order, hide)
+        answer: object = run(work.config, work.order, hide, lambda: os.write(work.result_fd, IMPORTED))
     except LogDiffers as error:
         answer = _Failure(error.code, error.message, error.lsn, error.handler, error.key, error.messages)
     except DeathlessError as error:
@@ -286,11 +306,17 @@ def main() -> int:
     return 0
 
 
-def run(config: ReplicaConfig, order: ReplayOrder, hide: Hide = nothing_hidden) -> ReplayResult:
-    """Run the log in this process, `hide` called around turns. Raises: as `replay`."""
+def run(
+    config: ReplicaConfig,
+    order: ReplayOrder,
+    hide: Hide = nothing_hidden,
+    imported: Callable[[], object] = lambda: None,
+) -> ReplayResult:
+    """Run the log in this process, `hide` called around turns, `imported` behind the import. Raises: as `replay`."""
     begun = time.monotonic()
     look = asyncio.run(inspect(config))
     service = load_configured(config, order.folder)
+    imported()
     limits = config.make_limits()
     make = Undigested if order.any_code else HandlerExecutor
     shard = open_shard(service, limits, look.record.seed, sharding=config.sharding, hide=hide, make=make)

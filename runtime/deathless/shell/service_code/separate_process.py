@@ -10,7 +10,8 @@ The answers go through a pipe of their own. Only what is said there counts, and 
 may end its process with 0 as well.
 
 Guarantees: an answer that the process said, or an error; no process is left. A process whose import lasts is told of
-after IMPORT_TOLD_S, and ended after IMPORT_MAX_S. Does not: bound anything behind the import.
+after IMPORT_TOLD_S, and ended after IMPORT_MAX_S. Does not: bound anything behind the import. Who has another way to
+such a process (replay, rehearsal) waits by LongWait, and says by `ended_process` what became of it.
 """
 
 from __future__ import annotations
@@ -65,6 +66,59 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
+class LongWait:
+    """How long an import, or something behind it, is waited for, from now on.
+
+    It is told of after IMPORT_TOLD_S, and an import is given up after IMPORT_MAX_S.
+
+    Args:
+        what: is waited for, for people.
+        told: nobody is told of what lasts where this is False.
+        ends: what lasts is never given up where this is False.
+    """
+
+    def __init__(self, what: str, *, told: bool = True, ends: bool = True) -> None:
+        self._what = what
+        self._begun = time.monotonic()
+        self._limits = [IMPORT_TOLD_S] * told + [IMPORT_MAX_S] * ends  # that are to come
+
+    @property
+    def left_s(self) -> float | None:
+        """So long until `passed` is to be called, seconds, 0 or more; None: there is nothing more to do."""
+        return max(0.0, self._begun + self._limits[0] - time.monotonic()) if self._limits else None
+
+    def passed(self) -> None:
+        """That time has passed. Raises: ImportNotEnded, where it is to be given up."""
+        if self._limits.pop(0) == IMPORT_MAX_S:
+            raise ImportNotEnded(f"{self._what} has not ended after {IMPORT_MAX_S:g} s")
+        _say(f"waiting for {self._what}, which has not ended after {IMPORT_TOLD_S:g} s")
+
+    def over(self) -> None:
+        """It has ended."""
+        self._limits.clear()
+
+
+def import_wait(code: str, *, bounded: bool = True) -> LongWait:
+    """Wait for the import of an author's code.
+
+    Args:
+        code: names the author's module, for people.
+        bounded: False: it may take any time, and nobody is told.
+    """
+    return LongWait(f"the import of {code}", told=bounded, ends=bounded)
+
+
+def ended_process(code: str, status: int | None) -> CodeEndedProcess:
+    """Say that a process of an author's code ended without an answer.
+
+    Args:
+        code: names the author's module, for people.
+        status: of the process, negative for a signal; None: nobody knows.
+    """
+    how = "" if status is None else f" by signal {-status}" if status < 0 else f" with status {status}"
+    return CodeEndedProcess(f"the process that ran {code} ended{how}, and said nothing of what came of it")
+
+
 # ---- who asks --------------------------------------------------------------------------------------------------
 
 
@@ -114,30 +168,25 @@ def ask(
         finally:
             end_all([process])
     if answer is None:
-        status = process.returncode
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
-        raise CodeEndedProcess(f"the process that ran {code} ended {how}, and said nothing of what came of it")
+        raise ended_process(code, process.returncode)
     return answer
 
 
 def _heard(line: Connection, pid: int, code: str, told: Told, *, bounded: bool) -> bytes | None:
     """Give the answer; None: it ended without one. Raises: ImportNotEnded; the error that it tells of."""
-    begun = time.monotonic()
-    limits = [IMPORT_TOLD_S, IMPORT_MAX_S] if bounded else []  # that are to come; none where it may take any time
+    importing = import_wait(code, bounded=bounded)
     gone = os.pidfd_open(pid)  # what the author's code has started may hold the pipe open
     try:
         while True:
-            ready = wait([line, gone], max(0.0, begun + limits[0] - time.monotonic()) if limits else None)
+            ready = wait([line, gone], importing.left_s)
             if not ready:
-                if limits.pop(0) == IMPORT_MAX_S:
-                    raise ImportNotEnded(f"the import of {code} has not ended after {IMPORT_MAX_S:g} s")
-                _say(f"waiting for the import of {code}, which has not ended after {IMPORT_TOLD_S:g} s")
+                importing.passed()
                 continue
             try:
                 said = line.recv_bytes() if line in ready else b""
             except EOFError:
                 said = b""
-            limits.clear()
+            importing.over()
             if not said or said[0] == Word.ANSWER:
                 return said[1:] if said else None
             if said[0] == Word.FAILED:

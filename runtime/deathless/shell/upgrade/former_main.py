@@ -62,6 +62,11 @@ from deathless.shell.upgrade.packets import (
 )
 
 READ_BYTES: Final = 1 << 20
+Imported = Callable[[], object]
+
+
+def nobody_told() -> None:
+    """Nobody waits for the import."""
 
 
 class FormerCode:
@@ -72,6 +77,7 @@ class FormerCode:
         config: that counts; None: the one that it was told.
         make: class of the executor.
         hide: called around turns.
+        imported: called when the code is imported.
     """
 
     def __init__(
@@ -80,10 +86,12 @@ class FormerCode:
         config: ReplicaConfig | None = None,
         make: type[HandlerExecutor] = HandlerExecutor,
         hide: Hide = nothing_hidden,
+        imported: Imported = nobody_told,
     ) -> None:
         config = config or read_json(begin.config, ReplicaConfig)
         self._config = config
         service = load_configured(config)
+        imported()
         limits = config.make_limits()
         code = describe(service, limits, config.sharding)
         if begin.fingerprint not in code.spellings | former_spellings(config.directory, code):

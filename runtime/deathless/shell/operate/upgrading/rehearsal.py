@@ -31,6 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -60,6 +61,7 @@ from deathless.shell.operate.upgrading.rehearsal_child import (
 )
 from deathless.shell.service_code.former_command import former_command
 from deathless.shell.service_code.import_trial import try_import
+from deathless.shell.service_code.separate_process import LongWait, ended_process, import_wait
 from deathless.shell.upgrade.former_link import AGAIN_S, CONNECT_S, PREAMBLE, Use
 from deathless.shell.upgrade.packets import PLACE, Failed, Reader, frame_body, packet
 
@@ -160,8 +162,8 @@ def rehearse(
             kept with the log runs, in a process of ours.
 
     Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with, or what does not grow is to
-    be followed; FormerCodeMissing; what the codes raise when they are loaded; CodeEndedProcess, ImportNotEnded for the
-    new code; Diverged where the former code does not give what it gave.
+    be followed; FormerCodeMissing; what the codes raise when they are loaded; CodeEndedProcess, ImportNotEnded for
+    either code; Diverged where the former code does not give what it gave.
     """
     try_import(module, ".", environment)
     runs = list[Rehearsed]()
@@ -272,7 +274,12 @@ class Side:
 
     Args:
         line: the socket to it.
+
+    Attributes:
+        says_import: it says IMPORTED.
     """
+
+    says_import = True
 
     def __init__(self, line: socket.socket) -> None:
         self._socket = line
@@ -292,10 +299,18 @@ class Side:
         except (BrokenPipeError, ConnectionResetError):
             pass
 
-    def hear(self, word: Word, within_s: float | None = None) -> bytes:
+    def hear_import(self, code: str) -> None:
+        """Wait until it has imported the author's code of that name, as `ask` waits.
+
+        Raises: ImportNotEnded; CodeEndedProcess; the error that it tells of.
+        """
+        if self.says_import:
+            _heard(self, Word.IMPORTED, code, long=import_wait(code))
+
+    def hear(self, word: Word, within_s: float | None = None, long: LongWait | None = None) -> bytes:
         """Give its next answer; one that says nothing for that long is ended.
 
-        Raises: ChildEnded; the error that it tells of.
+        Raises: ChildEnded; the error that it tells of; as `long`.
         """
         if self._silent:
             raise ChildEnded
@@ -307,6 +322,8 @@ class Side:
                     raise error_of(failed.code, failed.text)
                 assert said == word, "questions are answered in order"
                 return body
+            while long is not None and not wait([self._socket], long.left_s):
+                long.passed()
             try:
                 piece = self._socket.recv(READ_BYTES)
             except TimeoutError:
@@ -327,9 +344,21 @@ class Side:
         """End it at once."""
         self._socket.close()
 
+    @property
+    def silent(self) -> str:
+        """Why it was ended from here; empty: it was not."""
+        return self._silent
+
+    def status(self) -> int | None:
+        """Give the status with which it ended, negative for a signal; None: nobody here knows."""
+        return None
+
     def ended(self) -> str:
         """Say how it ended."""
-        return self._silent or CLOSED
+        status = None if self._silent else self.status()
+        if status is None:
+            return self._silent or CLOSED
+        return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
 
     def close(self) -> None:
         """End it."""
@@ -345,6 +374,8 @@ class Served(Side):
 
     Raises: InvalidArgument where nobody serves there.
     """
+
+    says_import = False  # one of an image of before does not know that word
 
     def __init__(self, path: str, hash_seed: int) -> None:
         deadline = time.monotonic() + CONNECT_S
@@ -397,15 +428,11 @@ class Child(Side):
         """See Side."""
         self._process.kill()
 
-    def ended(self) -> str:
+    def status(self) -> int | None:
         """See Side."""
-        if self._silent:
-            return self._silent
-        try:
-            status = self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            return CLOSED
-        return f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(END_S)
+        return None
 
     def close(self) -> None:
         """See Side."""
@@ -489,16 +516,21 @@ class _Run:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(_passed(named=bool(self._former)))
             first, second = self._seeds(record)
-            former = self._begin_former(fingerprint, first, file, start.place)
+            former, code = self._begin_former(fingerprint, first, file, start.place)
             stack.callback(former.close)
-            _heard(former, Word.READY, "the former code")
+            former.hear_import(code)
+            _heard(former, Word.READY, code, long=_whole(code))
             news: list[Side] = []
             for environment in (first, second):
                 news.append(Child(sys.executable, environment, file.fileno()))
                 stack.callback(news[-1].close)
             for at, each in enumerate(news):
                 each.say(Word.BEGIN, _orders(new_config, record, fingerprint, former=False, notes=at == 0))
-            ready, _ = [read_msgpack(_heard(each, Word.READY, "the new code"), Ready) for each in news]
+            for each in news:
+                each.hear_import(self._module)
+            ready, _ = [
+                read_msgpack(_heard(each, Word.READY, self._module, long=_whole(self._module)), Ready) for each in news
+            ]
             begun = time.monotonic()
             result = Rehearsed(
                 from_version=ready.from_version,
@@ -512,7 +544,7 @@ class _Run:
             )
             if ready.runs:
                 log = self._log(start)
-                found = self._compare(former, news, log, file)
+                found = self._compare(former, code, news, log, file)
                 if isinstance(log, LiveLog):
                     result.followed = log.followed()
                 result.differences = merged((found.differences, self._findings.differences()))
@@ -526,8 +558,9 @@ class _Run:
         """Have the new code alone run the log, twice, and compare with its digests.
 
         Returns: None where anything differs, or can't be said like this: both codes say what it is.
+        Raises: what its import raises.
         """
-        with contextlib.ExitStack() as stack, contextlib.suppress(ChildEnded, DeathlessError):
+        with contextlib.ExitStack() as stack:
             file = stack.enter_context(_passed(named=False))
             news: list[Side] = []
             for environment in environments:
@@ -535,50 +568,60 @@ class _Run:
                 stack.callback(news[-1].close)
             for each in news:
                 each.say(Word.BEGIN, orders)
-            ready, _ = [read_msgpack(each.hear(Word.READY), Ready) for each in news]
-            begun = time.monotonic()
-            if not (ready.runs and ready.compatible) or ready.misfits:
-                return None
-            result = Rehearsed(
-                from_version=ready.from_version,
-                to_version=ready.to_version,
-                same_code=ready.same_code,
-                fingerprint=ready.fingerprint,
-                by_digests=True,
-                started_at=start.lsn,
-                lsn=start.lsn,
-                notes=ready.notes,
-            )
-            log = _Part(self._look, start, self._window.messages)
-            asked = deque[Frame]()
-            while True:
-                frame = log.ready()
-                if frame is not None:
-                    body = frame_body(frame)
-                    for each in news:
-                        each.say(Word.APPLY, body)
-                    asked.append(frame)
-                if not asked:
-                    break
-                if frame is None or len(asked) > AHEAD:
-                    done = asked.popleft()
-                    for each in news:
-                        each.hear(Word.SAME, TURNS_S)
-                    result.messages += done.count
-                    result.lsn = int(done.last_lsn)
-                    log.compared(done)
-                    self._told(f"{result.messages:,} of {result.messages + log.behind():,} messages are compared")
-            news[0].say(Word.FINISH)
-            found = read_msgpack(news[0].hear(Word.FOUND), Found)
-            result.coverage, result.misfits = found.coverage, found.misfits
-            result.seconds = time.monotonic() - begun
-            return result
+            for each in news:
+                each.hear_import(self._module)
+            with contextlib.suppress(ChildEnded, DeathlessError):
+                return self._compare_digests(news, start)
         return None
 
-    def _begin_former(self, fingerprint: bytes, environment: Mapping[str, str], file: IO[bytes], place: bytes) -> Side:
-        """Have a process of the former code begin. Raises: InvalidArgument, FormerCodeMissing."""
+    def _compare_digests(self, news: list[Side], start: _Start) -> Rehearsed | None:
+        """Run the log by them, which are imported. Raises: ChildEnded, DeathlessError. Returns: see `_by_digests`."""
+        ready, _ = [read_msgpack(each.hear(Word.READY, long=_whole(self._module)), Ready) for each in news]
+        begun = time.monotonic()
+        if not (ready.runs and ready.compatible) or ready.misfits:
+            return None
+        result = Rehearsed(
+            from_version=ready.from_version,
+            to_version=ready.to_version,
+            same_code=ready.same_code,
+            fingerprint=ready.fingerprint,
+            by_digests=True,
+            started_at=start.lsn,
+            lsn=start.lsn,
+            notes=ready.notes,
+        )
+        log = _Part(self._look, start, self._window.messages)
+        asked = deque[Frame]()
+        while True:
+            frame = log.ready()
+            if frame is not None:
+                body = frame_body(frame)
+                for each in news:
+                    each.say(Word.APPLY, body)
+                asked.append(frame)
+            if not asked:
+                break
+            if frame is None or len(asked) > AHEAD:
+                done = asked.popleft()
+                for each in news:
+                    each.hear(Word.SAME, TURNS_S)
+                result.messages += done.count
+                result.lsn = int(done.last_lsn)
+                log.compared(done)
+                self._told(f"{result.messages:,} of {result.messages + log.behind():,} messages are compared")
+        news[0].say(Word.FINISH)
+        found = read_msgpack(news[0].hear(Word.FOUND, long=_whole(self._module)), Found)
+        result.coverage, result.misfits = found.coverage, found.misfits
+        result.seconds = time.monotonic() - begun
+        return result
+
+    def _begin_former(
+        self, fingerprint: bytes, environment: Mapping[str, str], file: IO[bytes], place: bytes
+    ) -> tuple[Side, str]:
+        """Have a process of the former code begin; gives it, and what the code is called. Raises: as `rehearse`."""
         config, record = self._look.config, self._look.record
         if self._former:
+            module = config.module
             former: Side = Served(self._former, record.hash_seed)
             orders = _orders(config, record, fingerprint, former=True, place=place, path=str(file.name))
         else:
@@ -587,7 +630,7 @@ class _Run:
             former = Child(interpreter, environment, file.fileno())
             orders = _orders(config, record, fingerprint, former=True, place=place)
         former.say(Word.BEGIN, orders)
-        return former
+        return former, f"{module} (the former code)"
 
     def _seeds(self, record: ServiceRecord) -> tuple[dict[str, str], dict[str, str]]:
         """Give the environments of the processes: as workers have it, and with another hash seed."""
@@ -595,11 +638,14 @@ class _Run:
         other = 1 if record.hash_seed != 1 else 2
         return base | {"PYTHONHASHSEED": str(record.hash_seed)}, base | {"PYTHONHASHSEED": str(other)}
 
-    def _compare(self, former: Side, news: list[Side], log: LiveLog | _Part, file: IO[bytes]) -> Found:
-        """Run the log by all of them; gives what was found up to the end, or up to where the new code ended."""
+    def _compare(self, former: Side, code: str, news: list[Side], log: LiveLog | _Part, file: IO[bytes]) -> Found:
+        """Run the log by all of them, `code` being the former one; gives what was found.
+
+        That is all up to the end, or up to where the new code ended.
+        """
         frame = self._next(former, log)
         while frame is not None:
-            did = _heard(former, Word.DID, "the former code", TURNS_S)
+            did = _heard(former, Word.DID, code, TURNS_S)
             ahead = self._ready(former, log)  # it runs while the new code runs this one
             for each in news:
                 each.say(Word.STEPS, did)
@@ -619,9 +665,9 @@ class _Run:
             self._tell(log)
             frame = ahead or self._next(former, log)
         former.say(Word.GIVE)
-        _heard(former, Word.GIVEN, "the former code")
+        _heard(former, Word.GIVEN, code, long=_whole(code))
         news[0].say(Word.FINISH)
-        return read_msgpack(_heard(news[0], Word.FOUND, "the new code"), Found)
+        return read_msgpack(_heard(news[0], Word.FOUND, self._module, long=_whole(self._module)), Found)
 
     def _next(self, former: Side, log: LiveLog | _Part) -> Frame | None:
         """Wait for the next frame, and have the former code run it; None: it is over."""
@@ -697,14 +743,22 @@ def _orders(
     return msgspec.msgpack.encode(orders)
 
 
-def _heard(child: Side, word: Word, whose: str, within_s: float | None = None) -> bytes:
-    """Give an answer of a process that must not end. Raises: InvalidArgument where it did; what it tells of."""
+def _whole(code: str) -> LongWait:
+    """Wait for what may take as long as the state is large."""
+    return LongWait(f"the work of {code} on the whole state", ends=False)
+
+
+def _heard(child: Side, word: Word, code: str, within_s: float | None = None, long: LongWait | None = None) -> bytes:
+    """Give an answer of a process that must not end, of the code of that name.
+
+    Raises: CodeEndedProcess; InvalidArgument where its turns do not end; what it tells of.
+    """
     try:
-        return child.hear(word, within_s)
+        return child.hear(word, within_s, long)
     except ChildEnded:
-        raise InvalidArgument(
-            f"the process of {whose} is gone: {child.ended()}", remedy="its output says why"
-        ) from None
+        if child.silent:
+            raise InvalidArgument(f"the process that ran {code} was ended: {child.silent}") from None
+        raise ended_process(code, child.status()) from None
 
 
 def _named(step: Step, did: Did) -> tuple[str, str]:

@@ -1,9 +1,11 @@
 """One process of a rehearsal: runs a code over a log, and tells what it did, or compares it with what another one did.
 
     tool                                 former code                      new code (one or two processes)
-    BEGIN (code, place)      ------->    reads its checkpoint, gives
+    BEGIN (code, place)      ------->    imports its code
+                             <-------    IMPORTED; reads its checkpoint, gives
                              <-------    READY, and all it holds   ...
-    BEGIN (code)             ---------------------------------------->    migrates that
+    BEGIN (code)             ---------------------------------------->    imports its code
+                             <----------------------------------------    IMPORTED; migrates that
                              <----------------------------------------    READY (what does not fit)
     APPLY (a frame)          ------->    runs it
                              <-------    DID (steps, and what was done)
@@ -16,7 +18,8 @@
 
 Where the new code takes all states as they are, two processes of it run the log by themselves first (digest_run):
 
-    BEGIN (code, place)      ---------------------------------------->    reads the checkpoint
+    BEGIN (code, place)      ---------------------------------------->    imports its code
+                             <----------------------------------------    IMPORTED; reads the checkpoint
                              <----------------------------------------    READY (what does not fit)
     APPLY (a frame)          ---------------------------------------->    runs it, and compares digests
                              <----------------------------------------    SAME
@@ -24,7 +27,8 @@ Where the new code takes all states as they are, two processes of it run the log
 
 Packets are those of shell.upgrade.packets; what a code holds passes through one open file without a name, which ends
 with the last process that has it. In a pod the former code is another container's, started by its former server: there
-the file has a name, in the folder that both containers have. The process of the new code notes in it which step it
+the file has a name, in the folder that both containers have, and IMPORTED is not said, for tools of before do not know
+it. The process of the new code notes in it which step it
 runs, for who finds it dead.
 
 Guarantees: nothing in the service's folder is changed; it ends with its parent, and gives way to the service. Does not:
@@ -38,6 +42,7 @@ import enum
 import hashlib
 import os
 import sys
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -63,7 +68,7 @@ from deathless.shell.service_code.fingerprint import describe
 from deathless.shell.service_code.interface_record import needed
 from deathless.shell.service_code.loading import load_service
 from deathless.shell.upgrade.former_link import REHEARSAL_MODULE
-from deathless.shell.upgrade.former_main import FormerCode, Line, run_told
+from deathless.shell.upgrade.former_main import FormerCode, Imported, Line, nobody_told, run_told
 from deathless.shell.upgrade.migration import Migration
 from deathless.shell.upgrade.packets import Begin
 
@@ -92,6 +97,7 @@ class Word(enum.IntEnum):
     FOUND = 10
     FAILED = 11
     SAME = 12
+    IMPORTED = 13
 
 
 class Orders(msgspec.Struct, array_like=True, frozen=True):
@@ -131,8 +137,9 @@ class Found(msgspec.Struct, array_like=True, frozen=True):
 class Former:
     """The former code."""
 
-    def __init__(self, orders: Orders, file: int, config: ReplicaConfig | None, hide: Hide) -> None:
-        self._code = FormerCode(Begin(orders.config, orders.seed, orders.fingerprint), config, Recorder, hide)
+    def __init__(self, orders: Orders, file: int, config: ReplicaConfig | None, hide: Hide, imported: Imported) -> None:
+        begin = Begin(orders.config, orders.seed, orders.fingerprint)
+        self._code = FormerCode(begin, config, Recorder, hide, imported)
         self._path = orders.path or f"/proc/self/fd/{file}"
         assert isinstance(self._code.executor, Recorder)
         self._recorder = self._code.executor
@@ -163,11 +170,12 @@ class _NewCode:
     migration: Migration
     ready: Ready
 
-    def __init__(self, orders: Orders, hide: Hide) -> None:
+    def __init__(self, orders: Orders, hide: Hide, imported: Imported) -> None:
         self._orders = orders
         self._hide = hide
         self.config = config = read_json(orders.config, ReplicaConfig)
         self.service = load_service(config.module, name=config.service)
+        imported()
         self.before = needed(config.directory, orders.fingerprint)
         if self.service.version < self.before.version:
             raise InvalidArgument(
@@ -205,8 +213,8 @@ class _NewCode:
 class Alone:
     """The new code by itself, where it takes all states as they are."""
 
-    def __init__(self, orders: Orders, hide: Hide = nothing_hidden) -> None:
-        self._code = code = _NewCode(orders, hide)
+    def __init__(self, orders: Orders, hide: Hide = nothing_hidden, imported: Imported = nobody_told) -> None:
+        self._code = code = _NewCode(orders, hide, imported)
         self._run = DigestRun(code.service, code.config, orders.seed, orders.fingerprint, code.before.version, hide)
         migrated = code.look(self._run.start(orders.place))
         self.ready = code.ready
@@ -228,10 +236,10 @@ class Alone:
 class New:
     """The new code."""
 
-    def __init__(self, orders: Orders, file: int, hide: Hide) -> None:
+    def __init__(self, orders: Orders, file: int, hide: Hide, imported: Imported) -> None:
         self._file = file
         self._notes = orders.notes
-        self._code = code = _NewCode(orders, hide)
+        self._code = code = _NewCode(orders, hide, imported)
         start = self._given()
         migrated = code.look(start)
         self.ready = code.ready
@@ -291,6 +299,7 @@ def serve(line: Line, file: int, hide: Hide, config: ReplicaConfig | None = None
         config: that counts for the former code, in place of the one that it is told.
     """
     code: Former | New | Alone | None = None
+    imported = nobody_told if file == NO_FILE else partial(line.send, Word.IMPORTED, b"")
     for packets in line.packets():
         for word, body in packets:
             if word != Word.BEGIN:
@@ -300,10 +309,10 @@ def serve(line: Line, file: int, hide: Hide, config: ReplicaConfig | None = None
             else:
                 orders = read_msgpack(body, Orders)
                 if orders.former:
-                    code = Former(orders, file, config, hide)
+                    code = Former(orders, file, config, hide, imported)
                     answer = Word.READY, code.give()
                 else:
-                    code = Alone(orders, hide) if orders.digests else New(orders, file, hide)
+                    code = Alone(orders, hide, imported) if orders.digests else New(orders, file, hide, imported)
                     answer = Word.READY, msgspec.msgpack.encode(code.ready)
             line.send(*answer)
 

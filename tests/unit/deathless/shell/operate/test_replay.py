@@ -13,14 +13,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from replica_set import children_of
 from tests.unit.deathless.core.primary_world import Echo
 from tests.unit.deathless.engine.replica_world import World
 
 from deathless.base.config import ReplicaConfig
+from deathless.base.errors import ImportNotEnded
 from deathless.engine.shard.assembly import shard_around
 from deathless.shell.lock_stores.inspection import Inspection
 from deathless.shell.operate import replay as module
-from deathless.shell.operate.replay import ReplayEnded, ReplayOrder, _Plan, _run_all, replay
+from deathless.shell.operate.replay import IMPORTED, ReplayEnded, ReplayOrder, _Plan, _read_all, _run_all, replay
+from deathless.shell.service_code import separate_process
+from deathless.shell.service_code.separate_process import import_wait
 
 ENDED = """
 import os, signal
@@ -83,7 +87,9 @@ def test_interrupted_replay_waits_for_no_process(tmp_path: Path, monkeypatch: py
     assert asyncio.run(main()) == []
 
 
-@pytest.mark.parametrize(("turns_s", "said"), [(30, "have not ended within 30 s"), (None, "ended with status -14")])
+@pytest.mark.parametrize(
+    ("turns_s", "said"), [(30, "have not ended within 30 s"), (None, "that ran m:a ended by signal 14")]
+)
 def test_a_turn_that_does_not_end_is_told_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns_s: int | None, said: str
 ) -> None:
@@ -97,6 +103,37 @@ def test_a_turn_that_does_not_end_is_told_as_such(
     config = ReplicaConfig(service="bank", module="m:a", directory=str(tmp_path), replica="r0")
     with pytest.raises(ReplayEnded, match=said):
         asyncio.run(replay(config, ReplayOrder(folder=str(tmp_path), turns_s=turns_s)))
+
+
+def test_an_import_that_never_ends_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "imports.py").write_text("import signal\nsignal.pause()\n")
+
+    async def look(_: ReplicaConfig) -> SimpleNamespace:
+        return SimpleNamespace(record=SimpleNamespace(hash_seed=0))
+
+    monkeypatch.setattr(module, "inspect", look)  # there is no log
+    monkeypatch.setattr(module, "MODULE", "imports")
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_MAX_S", 0.1)
+    with pytest.raises(ImportNotEnded, match="the import of m:a has not ended"):
+        asyncio.run(replay(CONFIG, ReplayOrder(folder=str(tmp_path))))
+    assert "waiting for the import of m:a" in capfd.readouterr().err
+    assert not children_of(os.getpid(), "imports")
+
+
+@pytest.mark.asyncio
+async def test_what_follows_an_import_may_take_any_time() -> None:
+    reader, writer = os.pipe()
+    importing = import_wait("m:a")
+    reading = asyncio.create_task(_read_all(reader, importing))
+    os.write(writer, IMPORTED)
+    while importing.left_s is not None:  # noqa: ASYNC110  nothing there can be waited on
+        await asyncio.sleep(0)
+    os.write(writer, b"result")
+    os.close(writer)
+    assert await reading == b"result"
 
 
 def test_a_turn_that_catches_everything_is_ended_by_the_kernel() -> None:

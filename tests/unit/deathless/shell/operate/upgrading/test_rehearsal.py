@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ImportNotEnded, InvalidArgument, LockUnavailable
+from deathless.base.errors import CodeEndedProcess, ImportNotEnded, InvalidArgument, LockUnavailable
 from deathless.shell.operate.upgrading import rehearsal as module
 from deathless.shell.operate.upgrading.live_log import Followed
 from deathless.shell.operate.upgrading.rehearsal import Child, ChildEnded, Rehearsed, Served
@@ -105,6 +105,46 @@ def test_a_lock_store_that_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "ASK_S", 0.01)
     with pytest.raises(LockUnavailable):
         module.head_of(ReplicaConfig(service="bank", module="m:a", directory="d", replica="r0"))
+
+
+def test_a_process_whose_import_never_ends_is_not_waited_for(
+    silent: Child, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    monkeypatch.setattr(separate_process, "IMPORT_MAX_S", 0.1)
+    with pytest.raises(ImportNotEnded, match=r"the import of till\.py:till has not ended after 0\.1 s"):
+        silent.hear_import("till.py:till")
+    assert "waiting for the import of till.py:till" in capfd.readouterr().err
+
+
+def test_a_process_that_ends_at_its_import_is_told_as_elsewhere(silent: Child) -> None:
+    silent._process.kill()
+    with pytest.raises(
+        CodeEndedProcess, match=r"the process that ran till\.py:till ended by signal 9, and said nothing"
+    ):
+        silent.hear_import("till.py:till")
+
+
+def test_work_on_a_whole_state_is_told_of_and_not_ended(silent: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separate_process, "IMPORT_TOLD_S", 0.0)
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        silent._process.kill()
+
+    monkeypatch.setattr(separate_process, "_say", say)
+    with pytest.raises(CodeEndedProcess, match="ended by signal 9"):
+        module._heard(silent, Word.READY, "till.py:till", long=module._whole("till.py:till"))
+    assert told == ["waiting for the work of till.py:till on the whole state, which has not ended after 0 s"]
+
+
+def test_former_code_of_an_image_of_before_says_no_import(tmp_path: Path) -> None:
+    path = str(tmp_path / "former.sock")
+    with listen_at(path):
+        served = Served(path, 41)
+        served.hear_import("till.py:till")  # nobody says a word
+        served.close()
 
 
 def test_new_code_whose_import_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
