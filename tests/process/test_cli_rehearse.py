@@ -11,7 +11,7 @@ import pytest
 from cli_tool import Bank
 from replica_set import DEADLINE_S, send_signal, wait_for
 
-from deathless.base.errors import CodeEndedProcess, InvalidService
+from deathless.base.errors import CodeEndedProcess, FormerCodeMissing, InvalidService
 
 DIFFERS = 78
 SOURCE = '''"""A till, version {version}."""
@@ -122,8 +122,8 @@ def code(bank: Bank, name: str, *changes: tuple[str, str], version: int = 1, mor
     return f"{name}/service.py:till"
 
 
-def tills(folder: Path) -> Bank:
-    bank = Bank(folder, replicas=1)
+def tills(folder: Path, more: str = "") -> Bank:
+    bank = Bank(folder, replicas=1, more=more)
     (folder / "service.py").write_text(SOURCE.format(version=1))
     bank.manifest.write_text(bank.manifest.read_text().replace(":bank", ":till"))
     return bank
@@ -287,3 +287,22 @@ def test_code_that_ends_its_process_at_its_import_is_told_by_all_that_run_the_lo
             said = bank.run(*command, code=CodeEndedProcess.exit_code).stderr
             assert CodeEndedProcess.code in said
             assert f"{which} ended with status 0, and said nothing of what came of it" in said
+
+
+def test_all_shards_are_rehearsed_and_one_that_can_not_be_is_named(tmp_path: Path) -> None:
+    with tills(tmp_path, "  shards: 2\n") as bank:
+        bank.up()
+        for key in ("alice", "bob", "carol", "dora"):
+            bank.run("call", "deposit", "--key", key, "--arg", "amount=1.5")
+        new = code(bank, "new", ROUNDING)
+        found = bank.json("upgrade", "rehearse", "--to", new, code=DIFFERS)
+        assert [(each["shard"], each["of"]) for each in found["shards"]] == [(0, 2), (1, 2)]
+        assert found["messages"] == sum(each["messages"] for each in found["shards"])
+        one = bank.json("upgrade", "rehearse", "--to", new, "--shard", "1", code=DIFFERS)
+        assert (one["shard"], one["messages"]) == (1, found["shards"][1]["messages"])
+        bank.run("down")
+        (bank.directory / "shards" / "1" / "code").rename(tmp_path / "away")
+        said = bank.run("upgrade", "rehearse", "--to", new, "--json", code=FormerCodeMissing.exit_code)
+        first, second = json.loads(said.stdout)["shards"]
+        assert (first["shard"], first["passed"], second["shard"]) == (0, False, 1)
+        assert second["error"]["what"].startswith("shard 1: ")

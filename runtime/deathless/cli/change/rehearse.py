@@ -16,7 +16,7 @@ import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import count, print_json, progress
+from deathless.cli.output import count, describe_error, print_json, progress
 
 if TYPE_CHECKING:
     from deathless.shell.operate.target import Target
@@ -95,6 +95,8 @@ def rehearse(  # noqa: PLR0913, PLR0917 - one argument per option
     states are compared, by handler. What the new code declares as changed is counted, and no reason to refuse it. The
     exit code is 0 if nothing else differs, and 78 if something does.
 
+    The shards of a service are rehearsed one after the other; `--shard` chooses one.
+
     Code that takes all states as they are runs alone at first, against the digests that stand in the log; that is many
     times as fast, and the former code joins where something differs.
 
@@ -112,7 +114,8 @@ def rehearse(  # noqa: PLR0913, PLR0917 - one argument per option
     try:
         with _following(follow) as following:
             window = Window(start=start, messages=messages, following=following, side_by_side=side_by_side)
-            rehearsed = _rehearse(target(manifest, directory, every=True, silent=True), module, window, former)
+            found = target(manifest, directory, every=True, silent=True)
+            rehearsed = _rehearse(found, module, window, former, as_json=as_json)
     except Exception as error:
         leave_word(termination_file, str(as_ours(error, "upgrade rehearse")))
         raise
@@ -165,7 +168,8 @@ def shadow(module: str, seconds: float, start: int | None, manifest: str, direct
 
     with _following(seconds) as following:
         window = Window(start=NEWEST if start is None else start, following=following)
-        rehearsed = _rehearse(target(manifest, directory, every=True, silent=True), module, window, "")
+        found = target(manifest, directory, every=True, silent=True)
+        rehearsed = _rehearse(found, module, window, "", as_json=as_json)
     return _tell(rehearsed, _cut_short(rehearsed), as_json=as_json)
 
 
@@ -214,7 +218,8 @@ def _tell(rehearsed: Rehearsed, cut_short: InvalidArgument | None, *, as_json: b
     return 0 if rehearsed.passed else EXIT_DIFFERS
 
 
-def _rehearse(found: Target, module: str, window: Window, former: str) -> Rehearsed:
+def _rehearse(found: Target, module: str, window: Window, former: str, *, as_json: bool) -> Rehearsed:
+    """Do it; with JSON, what came of each of several shards is printed also where one fails."""
     from deathless.shell.lock_stores.inspection import inspect
     from deathless.shell.operate.upgrading import rehearsal
     from deathless.shell.operate.upgrading.live_upgrade import absolute_module
@@ -223,18 +228,28 @@ def _rehearse(found: Target, module: str, window: Window, former: str) -> Rehear
         raise InvalidArgument("the new code is not named", remedy="add --to PATH:ATTR")
     folder = found.loaded.folder if found.loaded is not None else Path()
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    return rehearsal.rehearse(
-        [asyncio.run(inspect(config)) for config in found.shards or (found.config,)],
-        absolute_module(module or found.config.module, Path()),
-        {**os.environ, "PYTHONPATH": path},
-        window,
-        progress(),
-        former,
-    )
+    configs = found.shards or (found.config,)
+    done: list[Rehearsed] = []
+    try:
+        return rehearsal.rehearse(
+            [asyncio.run(inspect(config)) for config in configs],
+            absolute_module(module or found.config.module, Path()),
+            {**os.environ, "PYTHONPATH": path},
+            window,
+            progress(),
+            former,
+            done,
+        )
+    except Exception as error:
+        if as_json and done:
+            failed, *left = (config.shard for config in configs[len(done) :])
+            told = [*map(_as_json, done), {"shard": failed, "error": describe_error(error)}]
+            print_json({"shards": [*told, *({"shard": each, "error": None, "begun": False} for each in left)]})
+        raise
 
 
 def _as_json(rehearsed: Rehearsed) -> dict[str, object]:
-    return {
+    told: dict[str, object] = {
         "passed": rehearsed.passed,
         "sameCode": rehearsed.same_code,
         "fingerprint": rehearsed.fingerprint,
@@ -251,7 +266,14 @@ def _as_json(rehearsed: Rehearsed) -> dict[str, object]:
         "notes": [msgspec.to_builtins(each) for each in rehearsed.notes],
         "coverage": msgspec.to_builtins(rehearsed.coverage),
         "notCovered": rehearsed.not_covered,
-    } | ({} if rehearsed.followed is None else {"followed": _followed_as_json(rehearsed.followed)})
+    }
+    if rehearsed.followed is not None:
+        told["followed"] = _followed_as_json(rehearsed.followed)
+    if rehearsed.shards:
+        told |= {"of": rehearsed.of, "shards": [_as_json(each) for each in rehearsed.shards]}
+    elif rehearsed.of > 1:
+        told |= {"of": rehearsed.of, "shard": rehearsed.shard}
+    return told
 
 
 def _followed_as_json(followed: Followed) -> dict[str, object]:
@@ -281,9 +303,9 @@ def _show(rehearsed: Rehearsed) -> None:
         print(f"note: {misfit.text}")
     if rehearsed.same_code:
         print("note: this is the code that serves")
-    left = [f"{each.handler} ({count(each.left_out, 'turn')})" for each in rehearsed.coverage if each.left_out]
-    if left:
-        print(f"note: not compared, because what came before them differs: {', '.join(left)}")
+    cut_off = [f"{each.handler} ({count(each.left_out, 'turn')})" for each in rehearsed.coverage if each.left_out]
+    if cut_off:
+        print(f"note: not compared, because what came before them differs: {', '.join(cut_off)}")
     if rehearsed.coverage:
         met = [f"{each.handler} {each.turns:,}" for each in rehearsed.coverage if each.turns]
         print(f"{'messages' if rehearsed.by_digests else 'turns'} compared: {', '.join(met) or 'none'}")
@@ -291,6 +313,17 @@ def _show(rehearsed: Rehearsed) -> None:
         print(f"not covered: {', '.join(rehearsed.not_covered)}")
     if rehearsed.followed is not None:
         print(_followed_text(rehearsed.followed))
+    for each in rehearsed.shards:
+        print(f"shard {each.shard}: {_verdict(each)}")
+    if rehearsed.of > max(len(rehearsed.shards), 1):
+        known = {each.shard for each in rehearsed.shards} or {rehearsed.shard}
+        left = [str(each) for each in range(rehearsed.of) if each not in known]
+        print(f"not rehearsed: shard {', '.join(left)} of {rehearsed.of}")
+    print(_verdict(rehearsed))
+
+
+def _verdict(rehearsed: Rehearsed) -> str:
+    """Say what came of it."""
     begin = f"the checkpoint at lsn {rehearsed.started_at:,}" if rehearsed.started_at else "the beginning"
     how = ", against the log's own digests" if rehearsed.by_digests else ""
     ran = (
@@ -299,7 +332,7 @@ def _show(rehearsed: Rehearsed) -> None:
     )
     things = len(rehearsed.undeclared) + len(rehearsed.misfits)
     verdict = "passed" if rehearsed.passed else f"differs: {count(things, 'thing')} to see to"
-    print(f"{verdict} ({ran})")
+    return f"{verdict} ({ran})"
 
 
 def _followed_text(followed: Followed) -> str:

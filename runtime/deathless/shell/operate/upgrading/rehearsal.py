@@ -31,6 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Final, cast
@@ -94,6 +95,9 @@ class Rehearsed(msgspec.Struct, kw_only=True):
     notes: list[Misfit] = []
     coverage: list[Coverage] = []
     followed: Followed | None = None  # None: it ended where the log did
+    shard: int = 0  # whose log it was; where there were several, the first
+    of: int = 1  # how many shards the service has
+    shards: list[Rehearsed] = []  # what came of each; empty: it was one alone
 
     @property
     def undeclared(self) -> list[Difference]:
@@ -149,6 +153,7 @@ def rehearse(
     window: Window,
     told: Told = str,
     former: str = "",
+    done: list[Rehearsed] | None = None,
 ) -> Rehearsed:
     """Rehearse an upgrade, shard by shard.
 
@@ -160,17 +165,26 @@ def rehearse(
         told: is told how far it is.
         former: Unix socket at which the former code is served (shell.upgrade.former_server); empty: the copy that is
             kept with the log runs, in a process of ours.
+        done: what came of each shard is appended, also where a later one raises.
 
-    Raises: InvalidArgument where the log is empty, or nothing whole is left to begin with, or what does not grow is to
-    be followed; FormerCodeMissing; what the codes raise when they are loaded; CodeEndedProcess, ImportNotEnded for
-    either code; Diverged where the former code does not give what it gave.
+    Raises, naming the shard where there are several: InvalidArgument where the log is empty, or nothing whole is left
+    to begin with, or what does not grow is to be followed; FormerCodeMissing; what the codes raise when they are
+    loaded; CodeEndedProcess, ImportNotEnded for either code; Diverged where the former code does not give what it gave.
     """
     try_import(module, ".", environment)
-    runs = list[Rehearsed]()
+    runs = [] if done is None else done
     for look in looks:
         if not (runs and window.following is not None and window.following.stopped()):
-            runs.append(_Run(look, module, environment, window, told, former).run())
-    if len(runs) == 1:
+            where = f"shard {look.config.shard}: " if len(looks) > 1 else ""
+            try:
+                run = _Run(look, module, environment, window, partial(_tell_where, told, where), former).run()
+            except DeathlessError as error:
+                if not where:
+                    raise
+                raise type(error)(f"{where}{error.message}", remedy=error.advice) from error
+            run.shard, run.of = look.config.shard, look.config.shards
+            runs.append(run)
+    if len(looks) == 1:
         return runs[0]
     misfits, notes, coverage = Tally(), Tally(), dict[str, Coverage]()
     for each in runs:
@@ -182,6 +196,7 @@ def rehearse(
             all_.left_out += one.left_out
     return msgspec.structs.replace(
         runs[0],
+        shards=[*runs],
         same_code=all(each.same_code for each in runs),
         by_digests=all(each.by_digests for each in runs),
         messages=sum(each.messages for each in runs),
@@ -193,6 +208,10 @@ def rehearse(
         coverage=list(coverage.values()),
         followed=_all_followed([each.followed for each in runs if each.followed is not None]),
     )
+
+
+def _tell_where(told: Told, where: str, how_far: str) -> None:
+    told(f"{where}{how_far}")
 
 
 def _all_followed(shards: Sequence[Followed]) -> Followed | None:

@@ -30,7 +30,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[Window]:
     """What was asked for, of a run that finds nothing; with an outcome in front, that one."""
     noted: list[Any] = [rehearsed()]
 
-    def run(found: object, to: str, window: Window, former: str) -> Rehearsed:
+    def run(found: object, to: str, window: Window, former: str, *, as_json: bool) -> Rehearsed:
         noted.append(window)
         outcome: Rehearsed = noted[0]
         return outcome
@@ -68,6 +68,22 @@ def test_how_much_of_the_growing_log_was_compared_is_told(windows: list[Any]) ->
     assert "followed: 60.0 s, 399 of 400 messages compared (99 %); at most 20 messages behind\n" in told
     found = json.loads(ran(module.shadow, "--json").stdout)["followed"]
     assert (found["complete"], found["messages"], found["compared"], found["behind"]) == (True, 400, 399, 1)
+
+
+def test_what_came_of_each_shard_is_told(windows: list[Any]) -> None:
+    parts = [rehearsed(shard=0, of=3), rehearsed(shard=1, of=3, differences=[DIFFERS])]
+    windows[0] = rehearsed(of=3, shards=parts, differences=[DIFFERS])
+    told = ran(module.rehearse).stdout.splitlines()
+    assert [each.split(" (")[0] for each in told[-4:]] == [
+        "shard 0: passed", "shard 1: differs: 1 thing to see to", "not rehearsed: shard 2 of 3",
+        "differs: 1 thing to see to",
+    ]  # fmt: skip
+    found = json.loads(ran(module.rehearse, "--json").stdout)
+    assert (found["passed"], found["of"]) == (False, 3)
+    assert [(each["shard"], each["passed"]) for each in found["shards"]] == [(0, True), (1, False)]
+    windows[0] = rehearsed(shard=1, of=3)
+    assert "not rehearsed: shard 0, 2 of 3\n" in ran(module.rehearse).stdout
+    assert json.loads(ran(module.rehearse, "--json").stdout)["shard"] == 1
 
 
 ENDED = Followed(seconds=1.0, caught_up=True, ended="other code serves behind lsn 9")

@@ -95,6 +95,11 @@ def test_run_without_a_difference_has_passed(tmp_path: Path) -> None:
     assert (result.fingerprint, result.by_digests) == ("ab" * 16, True)
 
 
+def test_shard_that_was_rehearsed_is_told_where_there_are_several(tmp_path: Path) -> None:
+    assert "this is shard 1 of 3, and no other was rehearsed by it" in judged(tmp_path, run(shard=1, of=3)).message
+    assert "shard" not in judged(tmp_path, run()).message
+
+
 def test_how_much_of_a_growing_log_was_compared_is_told(tmp_path: Path) -> None:
     followed = Followed(seconds=300.1, caught_up=True, from_lsn=2, messages=8, compared=7, behind_max=3)
     found = judged(tmp_path, run(followed=followed))
