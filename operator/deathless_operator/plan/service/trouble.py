@@ -62,6 +62,9 @@ MEANINGS: Final = {
     ),
     "DL3103": Meaning("Degraded", "ProgramFailed", "see the program's last lines in the pod's log, and its memory"),
     "DL3104": Meaning("Degraded", "ProgramFailed", "the program does not do what the protocol wants: correct it"),
+    "DL3172": Meaning(
+        "Degraded", "CodeEndsProcess", "remove what ends the process from the code, or give the pods more memory"
+    ),
     "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see the runbook"),
     "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see the runbook"),
     "DL4003": Meaning(

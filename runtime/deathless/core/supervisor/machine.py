@@ -37,8 +37,16 @@ from typing import Final, assert_never
 
 import msgspec
 
+from deathless.base.errors import (
+    CodeEndedProcess,
+    GenerationEnded,
+    LogTruncated,
+    NewerLevel,
+    OtherSupervisor,
+    Parked,
+    UpgradeRequired,
+)
 from deathless.base.errors import Diverged as DivergedError
-from deathless.base.errors import GenerationEnded, LogTruncated, NewerLevel, OtherSupervisor, Parked, UpgradeRequired
 from deathless.base.limits import END_S, STOP_MAX_S, Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.supervisor.departure import Leave
@@ -473,6 +481,10 @@ class SupervisorMachine:
         elif self._watch.died_in is not None and role not in ("primary", "taking-over"):
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
             self.report.problem = Parked.code
+        elif role == "starting" and not (life.end_ordered or life.told_to_stop or life.killed):
+            # It says its role once its code is imported and the log is open: what ends a process says nothing.
+            self._told.error = str(CodeEndedProcess(f"the worker ended {_how(life)} while it started, without a word"))
+            self.report.problem = CodeEndedProcess.code
         if words is not None and self._is_final(words.code, role, now):
             if not self._log_lacks.waits_for_claim(role, self.report.lsn):
                 child.start_at = None
@@ -485,7 +497,8 @@ class SupervisorMachine:
         if self.stop.ordered:
             child.start_at = None
         elif not self.hold.held:
-            why = words.text if words is not None else "killed"
+            unsaid = self._told.error if self.report.problem == CodeEndedProcess.code else "killed"
+            why = words.text if words is not None else unsaid
             level = "info" if self._follows(life) else "warning"
             self._note(level, "worker ended", exit_code=life.exit_code, why=why, again_in_s=child.delay_s)
         self._do(LookAgain())
@@ -665,3 +678,9 @@ class _LogLacks:
     def waits_for_claim(self, role: str, lsn: int) -> bool:
         """Did a takeover end because another replica says that it has more? It is asked again with the next one."""
         return role == "taking-over" and self.claimed_lsn > lsn
+
+
+def _how(life: WorkerLife) -> str:
+    """Say how a worker ended."""
+    status = life.exit_code or 0
+    return f"by signal {-status}" if status < 0 else f"with status {status}"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from deathless.base.errors import (
+    CodeEndedProcess,
     CorruptFrame,
     Internal,
     LogTruncated,
@@ -148,6 +149,26 @@ def test_death_is_told_at_once_and_judged_once_the_last_words_are_read() -> None
     assert replica.report.role == "standby", "its last words are awaited"
     replica.take(WorkerSaid(Stopping(Internal.code, "why")), LineEnded())
     assert (replica.report.role, replica.report.problem) == ("dead", Internal.code)
+
+
+@pytest.mark.parametrize(("status", "said"), [(0, "with status 0"), (-9, "by signal 9")])
+def test_code_that_ends_its_process_at_the_start_is_told_by_name_until_a_worker_serves(status: int, said: str) -> None:
+    replica = Replica()
+    replica.work(runs=False)
+    replica.take(WorkerExited(status), LineEnded())
+    assert replica.report.problem == CodeEndedProcess.code
+    assert said in replica.machine.last_error and CodeEndedProcess.code in replica.machine.last_error
+    assert StartWorker() in replica.beats(60), "what ended it may pass"
+    replica.take(WorkerStarted(12), LineOpened(), WorkerSaid(RoleIs("standby", 1, "", 5)))
+    assert (replica.report.problem, replica.machine.last_error) == ("", "")
+
+
+def test_worker_that_was_ended_while_it_started_ended_by_no_code() -> None:
+    replica = Replica()
+    replica.work(runs=False)
+    replica.take(StopOrdered())
+    replica.take(WorkerExited(-15), LineEnded())
+    assert replica.report.problem == ""
 
 
 def test_line_that_somebody_keeps_open_is_not_waited_for() -> None:
