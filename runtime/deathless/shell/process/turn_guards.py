@@ -6,8 +6,9 @@ outlives the turn, raises ForbiddenInTurn instead: an ordinary exception, which 
 in all replicas. The functions are replaced where they live, before the author's code is imported, so that names it
 imported are guarded too. A call that only reads is let through.
 
-So it is wherever else turns of a log are run: by a replay, by the former code beside an upgrader, in a rehearsal. There
-the error is what the log's digest stands for, and nothing that a replica refuses is done by a tool.
+So it is wherever else turns of a log are run: by a replay, by the former code beside an upgrader, in a rehearsal, and in
+the thread of an upgrader that meets suspended handlers with the new code (`guard_thread`). There the error is what the
+log's digest stands for, and nothing that a replica refuses is done by a tool.
 
 A turn of a replica has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError
 for more. That ends the worker, for what fits differs between replicas; the message is then set aside
@@ -105,7 +106,8 @@ _set_limit: Final = resource.setrlimit
 class _Turns:
     """Is a turn being run?"""
 
-    running = False
+    running = False  # by the thread that all else of the process waits for
+    threads: Final[set[int]] = set()  # that run turns of their own, while the rest of the process goes on
 
 
 def install() -> None:
@@ -127,7 +129,8 @@ def _guard(name: str, function: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(function)
     def guarded(*args: object, **kwargs: object) -> object:
-        if _Turns.running and (reads is None or any(each is not None for each in (*args, *kwargs.values())[reads:])):
+        turn = _Turns.running or threading.get_ident() in _Turns.threads
+        if turn and (reads is None or any(each is not None for each in (*args, *kwargs.values())[reads:])):
             raise ForbiddenInTurn(f"{said} was called in a handler")
         return function(*args, **kwargs)
 
@@ -183,6 +186,18 @@ class TurnGuards:
         if self._statm < 0:
             return 0
         return int(os.pread(self._statm, 200, 0).split()[_DATA]) * _PAGE
+
+
+def guard_thread() -> Callable[[], object]:
+    """Turns begin in this thread; gives what to call there when they have ended.
+
+    What they must not do is refused to this thread alone: the rest of the process goes on, as the worker of an upgrader
+    does, which follows the log meanwhile. Their memory is not bounded, and a thread that they start is not guarded.
+    Somebody has made TurnGuards before the author's code was imported.
+    """
+    me = threading.get_ident()
+    _Turns.threads.add(me)
+    return lambda: _Turns.threads.discard(me)
 
 
 def memory_of_group(files: tuple[str, ...] = MEMORY_LIMITS) -> int:

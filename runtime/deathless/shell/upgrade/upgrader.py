@@ -22,6 +22,7 @@ from deathless.engine.replica.applying import Code
 from deathless.engine.replica.upgrade_steps import Upgrade, to_be_made
 from deathless.execution.author.service import Service
 from deathless.execution.snapshot_migration import Migrated
+from deathless.shell.process.turn_guards import guard_thread
 from deathless.shell.upgrade.former import FormerProcess
 from deathless.shell.upgrade.former_link import link_of
 from deathless.shell.upgrade.migration import Migration
@@ -102,7 +103,7 @@ def begin_upgrade(
     wanted = config.upgrade
     if wanted is None:
         return None
-    migration = Migration(service, config, wanted, record.seed)
+    migration = Migration(service, config, wanted, record.seed, hide=guard_thread)
     former = FormerProcess(
         msgspec.structs.replace(config, module=wanted.module, code=wanted.code, upgrade=None),
         link=link_of(wanted, record.hash_seed),

@@ -277,3 +277,41 @@ leave()
 def test_a_tool_bounds_no_memory_and_refuses_the_same() -> None:
     done = subprocess.run([sys.executable, "-c", UNBOUNDED], check=True, capture_output=True, text=True)
     assert done.stdout == f"{700 << 20}\n"
+
+
+THREAD = """
+import os, threading
+from deathless.shell.process.turn_guards import TurnGuards, guard_thread
+from deathless.base.errors import ForbiddenInTurn
+TurnGuards(None)
+
+def refused():
+    try:
+        os.umask(os.umask(0o22))
+    except ForbiddenInTurn as error:
+        return error.code
+    return "done"
+
+told, inside, outside = [], threading.Event(), threading.Event()
+
+def turn():
+    leave = guard_thread()
+    told.append(refused())
+    inside.set()
+    outside.wait()
+    leave()
+    told.append(refused())
+
+thread = threading.Thread(target=turn)
+thread.start()
+inside.wait()
+told.append(refused())
+outside.set()
+thread.join()
+print(told)
+"""
+
+
+def test_a_thread_is_guarded_while_the_rest_of_the_process_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", THREAD], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == str(["DL3032", "done", "done"])

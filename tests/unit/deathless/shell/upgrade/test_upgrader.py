@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +13,7 @@ from tests.unit.deathless.shell.upgrade_bench import SEED, Former, former_code, 
 
 from deathless.base.errors import UpgradeCalledOff
 from deathless.engine.replica.applying import Code
+from deathless.shell.upgrade import upgrader as upgrader_module
 from deathless.shell.upgrade.former import FormerProcess
 from deathless.shell.upgrade.upgrader import Upgrader, begin_upgrade
 
@@ -39,6 +42,27 @@ def test_where_the_log_is_of_the_generation_before_it_follows_by_the_former_code
     made = upgrader.upgrade
     assert (made.id.hex(), made.from_generation, made.from_version, made.to_version) == ("ab" * 16, 1, 1, 2)
     assert made.former is upgrader.former
+
+
+def test_suspended_handlers_are_met_within_guards_of_the_thread(
+    former_code: Former, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def guard() -> Callable[[], object]:
+        seen.append(threading.current_thread().name)
+        return lambda: None
+
+    monkeypatch.setattr(upgrader_module, "guard_thread", guard)
+    upgrader = begun(former_code, head=1)
+    assert upgrader is not None
+
+    async def work(former: FormerProcess) -> None:
+        former.apply(former_code.frame())
+        await migrated(former)
+
+    former_code.run(upgrader.former, work)
+    assert seen and threading.main_thread().name not in seen
 
 
 @pytest.mark.parametrize(("head", "generation", "wanted"), [(1, 2, True), (1, 1, False)])
