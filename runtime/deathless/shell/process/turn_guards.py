@@ -6,9 +6,9 @@ outlives the turn, raises ForbiddenInTurn instead: an ordinary exception, which 
 in all replicas. The functions are replaced where they live, before the author's code is imported, so that names it
 imported are guarded too. A call that only reads is let through.
 
-So it is wherever else turns of a log are run: by a replay, by the former code beside an upgrader, in a rehearsal, and in
-the thread of an upgrader that meets suspended handlers with the new code (`guard_thread`). There the error is what the
-log's digest stands for, and nothing that a replica refuses is done by a tool.
+So it is wherever else turns of a log are run: by a replay, by the former code beside an upgrader, in a rehearsal, and
+in the thread of an upgrader that meets suspended handlers with the new code (`guard_thread`). There the error is what
+the log's digest stands for, and nothing that a replica refuses is done by a tool.
 
 A turn of a replica has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError
 for more. That ends the worker, for what fits differs between replicas; the message is then set aside
