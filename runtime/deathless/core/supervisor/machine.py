@@ -481,7 +481,9 @@ class SupervisorMachine:
         elif self._watch.died_in is not None and role not in ("primary", "taking-over"):
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
             self.report.problem = Parked.code
-        elif role == "starting" and not (life.end_ordered or life.told_to_stop or life.killed):
+        elif role == "starting" and not (
+            self.stop.ordered or self.hold.held or life.end_ordered or life.told_to_stop or life.killed
+        ):
             # It says its role once its code is imported and the log is open: what ends a process says nothing.
             self._told.error = str(CodeEndedProcess(f"the worker ended {_how(life)} while it started, without a word"))
             self.report.problem = CodeEndedProcess.code
