@@ -202,7 +202,7 @@ ELSEWHERE: dict[str, str] = {
     "execution/rehearsal/steps.py::decode_trace": OURS,
     "shell/operate/upgrading/digest_run.py::DigestRun.apply": OURS,
     "shell/operate/upgrading/rehearsal.py::Side.hear": OURS,
-    "shell/operate/upgrading/rehearsal.py::_Run._by_digests": OURS,
+    "shell/operate/upgrading/rehearsal.py::_Run._compare_digests": OURS,
     "shell/operate/upgrading/rehearsal.py::_Run._compare": OURS,
     "shell/operate/upgrading/rehearsal.py::_Run.run": OURS,
     "shell/operate/upgrading/rehearsal_child.py::_NewCode.__init__": OURS,
