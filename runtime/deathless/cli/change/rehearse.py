@@ -313,8 +313,8 @@ def _show(rehearsed: Rehearsed) -> None:
         print(f"not covered: {', '.join(rehearsed.not_covered)}")
     if rehearsed.followed is not None:
         print(_followed_text(rehearsed.followed))
-    for each in rehearsed.shards:
-        print(f"shard {each.shard}: {_verdict(each)}")
+    for part in rehearsed.shards:
+        print(f"shard {part.shard}: {_verdict(part)}")
     if rehearsed.of > max(len(rehearsed.shards), 1):
         known = {each.shard for each in rehearsed.shards} or {rehearsed.shard}
         left = [str(each) for each in range(rehearsed.of) if each not in known]
