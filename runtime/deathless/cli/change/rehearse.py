@@ -313,10 +313,10 @@ def _show(rehearsed: Rehearsed) -> None:
         print(f"not covered: {', '.join(rehearsed.not_covered)}")
     if rehearsed.followed is not None:
         print(_followed_text(rehearsed.followed))
-    for one in rehearsed.shards:
-        print(f"shard {one.shard}: {_verdict(one)}")
+    for part in rehearsed.shards:
+        print(f"shard {part.shard}: {_verdict(part)}")
     if rehearsed.of > max(len(rehearsed.shards), 1):
-        known = {one.shard for one in rehearsed.shards} or {rehearsed.shard}
+        known = {each.shard for each in rehearsed.shards} or {rehearsed.shard}
         left = [str(each) for each in range(rehearsed.of) if each not in known]
         print(f"not rehearsed: shard {', '.join(left)} of {rehearsed.of}")
     print(_verdict(rehearsed))
