@@ -111,7 +111,7 @@ async def sender(cluster: Intake, stream: int, count: int, window: int) -> Async
 
 async def result_of(process: asyncio.subprocess.Process) -> Sent:
     """Wait until it has sent all. Raises: RuntimeError when it broke."""
-    output, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
+    output, _ = await asyncio.wait_for(process.communicate(b""), WAIT_S)  # the end of its input
     if process.returncode != 0:
         raise RuntimeError(f"the sender ended with {process.returncode}")
     return msgspec.json.decode(output, type=Sent)
