@@ -51,7 +51,7 @@ from deathless.sources.port import Partition
 
 MESSAGE_BYTES: Final = 512
 """That a message takes beside its own bytes, as it is counted: it stands in two machines."""
-ACK_S: Final = 0.02  # between two acknowledgements of one connection
+ACK_S: Final = 0.02  # between two acknowledgements of one connection that has more under way
 LOOK_S: Final = 1.0  # between two looks at who says nothing; clients that were denied a stream hear something as often
 FRAME_S: Final = 60.0  # a frame that has begun comes to its end
 UNREAD_S: Final = 30.0  # what is sent is taken
@@ -467,9 +467,10 @@ class Gate:
             heapq.heappush(self._timers, (at, False, held.stream))
 
     def _acknowledge(self, client: _Client, now: float) -> None:
-        """Tell a client soon what is confirmed."""
-        if client.ack_at is None:
-            client.ack_at = max(client.acked_at + ACK_S, now)
+        """Tell a client soon what is confirmed; at once where nothing of it is under way: it may wait for that."""
+        at = max(client.acked_at + ACK_S, now) if client.kept else now
+        if client.ack_at is None or at < client.ack_at:
+            client.ack_at = at
             heapq.heappush(self._timers, (client.ack_at, True, client.number))
 
     def _hold(self, client: _Client, held: HeldStream, now: float) -> None:

@@ -507,14 +507,31 @@ def test_each_message_is_taken_in_once_and_in_order_in_any_order_of_faults(seed:
         assert primary.logs[S].taken[-1:] == ["end"]
 
 
-def test_acknowledgements_are_few() -> None:
+def test_acknowledgements_are_few_while_more_is_under_way() -> None:
     world = World()
     peer = opened(world)
+    peer.open(OTHER)
+    world.primaries[0].stands = {OTHER}
+    peer.send(0, stream=OTHER)
     world.later(1)
     for number in range(40):
         peer.send(number)
         world.later(0.001)
     assert len(acknowledged(peer)) <= 4
+
+
+def test_a_client_that_has_nothing_else_under_way_is_told_at_once() -> None:
+    world = World()
+    peer = opened(world)
+    world.primaries[0].silent = True
+    peer.send(0, 1, 2)
+    world.primaries[0].silent = False
+    world.cut()
+    world.later(0)
+    for number in range(3, 10):
+        peer.send(number)
+        world.later(0)
+    assert acknowledged(peer) == [2, *range(3, 10)]
 
 
 def hostile(chance: random.Random) -> bytes:
