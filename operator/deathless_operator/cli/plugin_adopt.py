@@ -151,8 +151,10 @@ async def _said(namespace: str, pod: PodView) -> str:
         words = (kubectl, "--namespace", namespace, "logs", pod.name)
         process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
         assert process.stdout is not None
-        printed = await read_words(process.stdout)
-        await end_program(process)  # which is still there where it has more to say than is read
+        try:
+            printed = await read_words(process.stdout)
+        finally:
+            await end_program(process)  # which is still there where it has more to say than is read, or nobody waits
         if printed:
             return printed
     return found.message.strip() if found is not None else ""

@@ -42,6 +42,7 @@ from deathless.base.errors import ActivityFailed, DeathlessError, OutcomeUnknown
 from deathless.codec.peer_messages import ActivityStart, Reference
 from deathless.codec.wire import PacketReader, error_reply, packet, struct_packet
 from deathless.core import events as ev
+from deathless.shell.process.reaping import end_all
 from deathless.shell.service_code.code_record import FOLDER
 
 _LOG: Final = logging.getLogger("deathless.activities")
@@ -267,11 +268,13 @@ class Activities:
         ours.setblocking(False)
         with theirs:
             descriptor = theirs.fileno()
+            process = None
             try:
                 process = subprocess.Popen(self._command(descriptor), pass_fds=(descriptor,), stdin=subprocess.DEVNULL)
                 watched = os.pidfd_open(process.pid)
             except OSError as error:
                 ours.close()
+                end_all([process] if process is not None else [])  # nobody would see its end
                 start = self._queue.popleft()
                 why = f"no process could be started: {error.strerror}"
                 self._end(start, error_reply(ActivityFailed.code, ENDED_EARLY, why))

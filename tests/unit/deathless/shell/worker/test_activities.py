@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -241,6 +242,27 @@ def test_a_process_that_can_not_be_started_fails_its_activity(tmp_path: Path) ->
         pool.activities.start(start("echo"))
         (ended,) = await pool.wait_told(1)
         assert "could be started" in error_of(ended).text
+        return pool
+
+    run(main)
+
+
+def test_a_process_that_cannot_be_watched_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def open_none(pid: int) -> int:
+        begun.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main() -> Pool:
+        pool = Pool()
+        monkeypatch.setattr(os, "pidfd_open", open_none)
+        pool.activities.start(start("echo"))
+        (ended,) = await pool.wait_told(1)
+        assert "no process could be started: Too many open files" in error_of(ended).text
+        (pid,) = begun
+        with pytest.raises(ProcessLookupError):  # it is gone, and its exit code is taken
+            os.kill(pid, 0)
         return pool
 
     run(main)
