@@ -126,6 +126,16 @@ def test_installed_package_that_turns_out_to_hold_handlers_is_compared(tmp_path:
         describe_code(service)
 
 
+def test_what_that_package_imports_behind_the_load_is_run_from_its_text(tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    for name, text in (("__init__", ""), ("service", SERVICE), ("later", "RATE = 1\n")):
+        edited(folder / "till_far" / f"{name}.py", text)
+    (tmp_path / "till_near.py").write_text("from till_far.service import till\n")
+    sys.path.insert(0, str(folder))
+    load_service("till_near:till", tmp_path)
+    assert rate("till_far.later", folder) == 2
+
+
 def test_text_is_found_by_whoever_asks_a_module_for_it(tmp_path: Path) -> None:
     path = tmp_path / "till_shown.py"
     path.write_text("RATE = 1\ndef fail():\n    raise ValueError('shown')\n")
