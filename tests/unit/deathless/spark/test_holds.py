@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deathless.spark.holds import Holds
+from deathless.spark.holds import AGAIN_S, Holds
 from deathless.spark.options import offer_services
 from deathless.topics.reader import TopicReader
 from deathless.topics.source import parse_source
@@ -35,12 +35,16 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_rows_are_kept_from_the_start_of_the_batch_on(service: Path) -> None:
     """Of the first batch, from its end on: a driver that comes before it is decided begins anew."""
-    holds = Holds("delays")
+    now = [0.0]
+    holds = Holds("delays", clock=lambda: now[0])
     holds.keep("alarms", "", offsets(5))
     assert held(service) == [("delays.alarms", 5)]
     holds.keep("alarms", offsets(5), offsets(9))
     holds.keep("log", offsets(7), offsets(9))
     assert held(service) == [("delays.alarms", 5), ("delays.log", 7)]
+    holds.keep("alarms", offsets(9), offsets(12))
+    assert held(service) == [("delays.alarms", 5), ("delays.log", 7)], "it costs a sync: once a second is enough"
+    now[0] = AGAIN_S
     holds.keep("alarms", offsets(9), offsets(12))
     assert held(service) == [("delays.alarms", 9), ("delays.log", 7)]
 
