@@ -108,6 +108,7 @@ def test_what_a_turn_may_not_do_is_refused_in_its_process(tmp_path: Path) -> Non
         child = Child(sys.executable, dict(os.environ), file.fileno())
         try:
             child.say(Word.BEGIN, msgspec.msgpack.encode(orders))
+            child.hear(Word.IMPORTED, 60.0)
             child.hear(Word.READY, 60.0)
             child.say(Word.APPLY, frame_body(former.frame()))
             assert child.hear(Word.SAME, 60.0) == b""
