@@ -162,7 +162,7 @@ STEADY: Final = {
     "runtime/deathless/shell/worker/span_exporter.py": ("LAST_MS",),
     "runtime/deathless/base/topics/state.py": ("WAIT_MAX_S",),
     "runtime/deathless/shell/ingress/topic_pages.py": ("LOOK_S",),
-    "runtime/deathless/topics/http_port.py": ("AGAIN_MIN_S", "AGAIN_MAX_S"),
+    "runtime/deathless/topics/http_port.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "FIRST_S"),
     "runtime/deathless/topics/reader.py": ("PAUSE_S",),
     "runtime/deathless/base/config.py": (
         "BindingConfig.connect_s",
