@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from deathless.base import errors
-from deathless.base.backoff import next_pause
+from deathless.base.backoff import next_pause, pause_after
 from deathless.base.errors import (
     DeathlessError,
     Internal,
@@ -172,7 +172,7 @@ class HttpPort:
         while True:
             reused = self._idle is not None
             try:
-                return work(time_for(asked, self._first_s, self._timeout_s))
+                return work(pause_after(asked, first_s=self._first_s, most_s=self._timeout_s))
             except RetryLater as error:
                 last: RetryLater = error
             except (OSError, http.client.HTTPException) as error:
@@ -249,17 +249,6 @@ class HttpPort:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidConfig(f"{self._token_file} holds no token: {error}") from None
         return {"Authorization": f"Bearer {token}"}
-
-
-def time_for(tried: int, first_s: float, most_s: float) -> float:
-    """Give how long an answer is waited for.
-
-    Args:
-        tried: how often the request was sent before, and had no answer.
-        first_s: at the first try; each further one is given twice as long.
-        most_s: but no longer.
-    """
-    return min(most_s, first_s * (1 << min(tried, 16)))
 
 
 def _checked(url: str) -> str:

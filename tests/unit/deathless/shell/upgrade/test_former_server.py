@@ -214,6 +214,7 @@ def test_a_socket_that_was_left_behind_is_replaced_and_a_file_is_not(served: Ser
 def test_an_upgrader_learns_that_its_server_was_killed(served: Served) -> None:
     async def work(former: FormerProcess) -> None:
         served.process.kill()
+        served.process.wait(30)  # who serves us is killed by its death, and might answer before it
         said = await tried(former)
         assert isinstance(said, UpgradeCalledOff)
         assert "in the log of the container `former`" in said.message
