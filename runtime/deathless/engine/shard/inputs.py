@@ -116,7 +116,8 @@ class Inputs:
             return _not_kept(f"of the input at lsn {record.lsn} the reason alone is kept")
         # The running page names the input, in session 0, as it does where a parked message is run again: a death here,
         # before the order is in the log, is held against no message (I11).
-        _, reply = self._execute(stream, SYSTEM_SESSION, record.lsn, lsn, now_us, record.message)
+        note = _maybe_note(record.message)
+        _, reply = self._execute(stream, SYSTEM_SESSION, record.lsn, lsn, now_us, record.message, note)
         if reply is not None:
             self._streams.refused_again(record, _record(lsn, stream, record.seq, now_us, reply, b""))
             return Retried(0, reply)
@@ -151,7 +152,7 @@ class Inputs:
         if note is not None and message[0] == Kind.MARK:
             self._count(stream, seq, message, note)
             return zlib.crc32(message)
-        digest, reply = self._execute(stream, stream.session, seq, lsn, now_us, message)
+        digest, reply = self._execute(stream, stream.session, seq, lsn, now_us, message, note)
         if reply is None:
             self._count(stream, seq, message, note or b"")
             return digest
@@ -160,16 +161,19 @@ class Inputs:
         return zlib.crc32(reply, digest)
 
     def _execute(
-        self, stream: Stream, session: int, seq: int, lsn: int, now_us: int, message: bytes
+        self, stream: Stream, session: int, seq: int, lsn: int, now_us: int, message: bytes, note: bytes | None
     ) -> tuple[int, bytes | None]:
-        """Run one input, which the running page names by session and seq; gives its digest, and why it was refused."""
+        """Run one input, which the running page names by session and seq; gives its digest, and why it was refused.
+
+        `note` is what `_maybe_note` gives for it: it is looked at once.
+        """
         self._lsn, self._reply = lsn, None
         digests = self._executor.execute_peer(stream.key.target, seq, lsn, now_us, [message], session)
         self._take_outputs()
         self._lsn = 0
         if len(digests) != 1:
             raise Internal(f"executor gave {len(digests)} digests for a message")
-        return digests[0], MALFORMED if _maybe_note(message) is None else self._reply
+        return digests[0], MALFORMED if note is None else self._reply
 
     def _count(self, stream: Stream, seq: int, message: bytes, note: bytes) -> None:
         if seq >= END_SEQ:
