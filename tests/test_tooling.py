@@ -285,6 +285,15 @@ def test_continuous_integration_tells_every_step_when_no_test_is_to_be_begun_any
     assert before <= int(ends["test"]) - 78 * 60 <= time.time()
 
 
+def test_nothing_is_built_for_a_cluster_whose_tests_would_not_begin() -> None:
+    """An image and Kubernetes take longer than what is left of the time then."""
+    environment = os.environ | {"TESTS_END_AT": "1"}
+    command = ["make", "--silent", "--old-file=install", "test-cluster", "BIN=/nowhere"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "cluster and API server left out: the time for tests (TESTS_END_AT) is over"
+
+
 @pytest.mark.parametrize("processes", [[], ["-n", "1"]], ids=["in this process", "in others"])
 def test_tests_that_are_not_begun_in_time_are_counted(processes: list[str]) -> None:
     environment = os.environ | {"TESTS_END_AT": "1"}
