@@ -209,7 +209,7 @@ def refused(
         async with opened(cluster, service, timeout) as pages:
             if first and shard is None and pages.shards > 1:
                 raise InvalidArgument("--from is an LSN of one shard", remedy=f"add --shard 0 to {pages.shards - 1}")
-            return [told async for _, told in _asked(pages, source, shard, first)]
+            return [told async for _, told in _asked(pages, source, shard, first, stream=stream)]
 
     asked = on_cluster(namespace, kubeconfig, work)
     rows = [each for told in asked for each in told.rows(stream)]
@@ -236,7 +236,7 @@ async def _check_source(cluster: Cluster, service: str, source: str) -> None:
 
 
 async def _asked(
-    pages: Pages, source: str, shard: int | None, first: int = 0, above: int = 0
+    pages: Pages, source: str, shard: int | None, first: int = 0, *, stream: int | None = None, above: int = 0
 ) -> AsyncIterator[tuple[int, listing.Streams]]:
     """Ask each shard, or one, for what its log has of a source; gives which one as well.
 
@@ -245,12 +245,19 @@ async def _asked(
         source: its name.
         shard: None: each.
         first: refused rows are those from this LSN on.
+        stream: of this one alone; None: of all. A release before this one tells of all, as far as an answer has room.
         above: streams are those whose sessions are above this one.
     """
     page = f"sources/{quote(source, safe='')}/refused"
     for each in range(pages.shards) if shard is None else [shard]:
-        asked: dict[str, Any] = {"from": first or None, "above": above or None}
-        told = await pages.ask(about(page, **asked, shard=each if pages.shards > 1 or shard is not None else None))
+        which = each if pages.shards > 1 or shard is not None else None
+        asked: dict[str, Any] = {"from": first or None, "above": above or None, "shard": which}
+        try:
+            told = await pages.ask(about(page, **asked, stream=stream))
+        except InvalidArgument:
+            if stream is None:
+                raise
+            told = await pages.ask(about(page, **asked))
         yield each, listing.of_shard(fitted(told, listing.Streams), each)
 
 
@@ -421,7 +428,9 @@ async def _chosen(
     """Give the refused rows of a shard that are to be seen to, as they are listed when their turn comes."""
     first, more = min(lsns, default=0), True
     while more:
-        [(_, told)] = [each async for each in _asked(pages, source, shard if pages.shards > 1 else None, first)]
+        [(_, told)] = [
+            each async for each in _asked(pages, source, shard if pages.shards > 1 else None, first, stream=stream)
+        ]
         for each in listing.chosen(told, stream, lsns):
             yield each
         first, more = max((each.lsn for each in told.refused), default=0) + 1, told.more
@@ -457,7 +466,7 @@ def forget(
         if spec is not None and any(e.name == source and not SOURCE_KINDS[e.kind].gate for e in spec.sources):
             raise StreamNotForgotten(f"source {source} stands in the manifest, and is read")
         async with opened(cluster, service, timeout) as pages:
-            known = [found async for found in _known(pages, source, shard)]
+            known = [found async for found in _known(pages, source, shard, stream)]
             chosen = [(at, each) for at, each in known if stream in (None, each.stream)]
             if not chosen:
                 raise StreamNotForgotten(f"no stream of a source {source!r} is known")
@@ -479,16 +488,18 @@ def forget(
     return 0
 
 
-async def _known(pages: Pages, source: str, shard: int | None) -> AsyncIterator[tuple[int, listing.StreamOfShard]]:
+async def _known(
+    pages: Pages, source: str, shard: int | None, stream: int | None
+) -> AsyncIterator[tuple[int, listing.StreamOfShard]]:
     """Give the streams of a source that the shards know, and which one does: all, in as many answers as it takes."""
-    async for asked, first in _asked(pages, source, shard):
+    async for asked, first in _asked(pages, source, shard, stream=stream):
         told = first.streams
         for each in told:
             yield asked, each
         while len(told) >= listing.STREAMS_SHOWN_MAX:
             above = max(each.session for each in told)
             only = asked if pages.shards > 1 else shard
-            [(_, next_)] = [found async for found in _asked(pages, source, only, above=above)]
+            [(_, next_)] = [found async for found in _asked(pages, source, only, stream=stream, above=above)]
             told = [each for each in next_.streams if each.session > above]
             for each in told:
                 yield asked, each
@@ -513,7 +524,7 @@ def _go_on(
         await _check_source(cluster, service, source)
         done: list[listing.Refused] = []
         async with opened(cluster, service, timeout) as pages:
-            async for asked, first in _asked(pages, source, shard):
+            async for asked, first in _asked(pages, source, shard, stream=stream):
                 told, tried = first, set[int]()
                 while chosen := told.untried(tried, stream):
                     for each in chosen:
@@ -523,7 +534,8 @@ def _go_on(
                         tried.add(each.session)
                     done += chosen
                     # There may be more of them than one answer has.
-                    [(_, told)] = [found async for found in _asked(pages, source, asked if pages.shards > 1 else shard)]
+                    only = asked if pages.shards > 1 else shard
+                    [(_, told)] = [found async for found in _asked(pages, source, only, stream=stream)]
         if not done:
             raise StreamNotStopped(f"source {source} stands at no row")
         return done

@@ -91,7 +91,7 @@ class Rehearsed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     by_digests: bool = False
     followed: Followed | None = None
     shard: Told = 0
-    shards: Told = 1
+    of: Told = 1
 
 
 def read_rehearsed(message: str) -> Rehearsed | None:
@@ -136,8 +136,8 @@ def judge_rehearsal(message: str, exit_code: int) -> Judged:
             said += f"; {new.compared:,} of the {new.messages:,} that came in {new.seconds:.0f} s are among them"
         if told.not_covered:
             said += f"; not covered: {', '.join(told.not_covered)}"
-        if told.shards > 1:
-            said += f"; this is shard {told.shard} of {told.shards}, and no other was rehearsed by it"
+        if told.of > 1:
+            said += f"; this is shard {told.shard} of {told.of}, and no other was rehearsed by it"
         return Judged(phase="Succeeded", reason="Rehearsed", message=said, fields=fields | _verdict("Passed"))
     undeclared = [each for each in told.differences if not each.declared]
     named = [*told.misfits, *(f"{each.kind}: {each.handler}, {each.count:,} times" for each in undeclared)]

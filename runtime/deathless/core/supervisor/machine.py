@@ -472,7 +472,7 @@ class SupervisorMachine:
         life, child, role = self.life, self.worker, self.report.role
         self.life = WorkerLife(told_to_stop=life.told_to_stop)
         self._do(CloseLine())
-        words, ordered = life.last_words, life.ended_in_order
+        words, ordered, unsaid = life.last_words, life.ended_in_order, "killed"
         child.ended(now, at_once=ordered)
         self.report.role = "dead"
         if words is not None:
@@ -485,7 +485,8 @@ class SupervisorMachine:
             self.stop.ordered or self.hold.held or life.end_ordered or life.told_to_stop or life.killed
         ):
             # It says its role once its code is imported and the log is open: what ends a process says nothing.
-            self._told.error = str(CodeEndedProcess(f"the worker ended {_how(life)} while it started, without a word"))
+            unsaid = str(CodeEndedProcess(f"the worker ended {_how(life)} while it started, without a word"))
+            self._told.error = unsaid
             self.report.problem = CodeEndedProcess.code
         if words is not None and self._is_final(words.code, role, now):
             if not self._log_lacks.waits_for_claim(role, self.report.lsn):
@@ -499,7 +500,6 @@ class SupervisorMachine:
         if self.stop.ordered:
             child.start_at = None
         elif not self.hold.held:
-            unsaid = self._told.error if self.report.problem == CodeEndedProcess.code else "killed"
             why = words.text if words is not None else unsaid
             level = "info" if self._follows(life) else "warning"
             self._note(level, "worker ended", exit_code=life.exit_code, why=why, again_in_s=child.delay_s)

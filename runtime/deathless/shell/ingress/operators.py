@@ -12,8 +12,8 @@
     GET  /{service}/-/undelivered?from=ID          messages that drivers gave up, the oldest first
     POST /{service}/-/undelivered/{id}/retry       send one of them again; likewise discard
     GET  /{service}/-/sources?from=N               how far the streams of sources are, as their processes said last
-    GET  /{service}/-/sources/{name}/refused?from=LSN&above=ID    rows that were refused, and those at which streams
-                                                   stand; the source's streams, with sessions above this one
+    GET  /{service}/-/sources/{name}/refused?from=LSN&above=ID&stream=N    rows that were refused, and those at which
+                                                   streams stand; the source's streams, with sessions above this one; of one
     POST /{service}/-/streams/{id}/retry           have the row tried again at which a stream stands: its session's id
     POST /{service}/-/streams/{id}/{seq}/skip      pass that row over, which has this seq
     GET  /{service}/-/sinks                        how far sinks are, as their processes said last
@@ -92,9 +92,9 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
 """By command, the lists in its answer."""
 _BEGIN: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("invocations", "sources", "undelivered"), ("from",)),
-    "streams": ("from", "above"),
+    "streams": ("from", "above", "stream"),
 }
-"""By command, what says where a list begins."""
+"""By command, what says where a list begins, or of which stream it is."""
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
 _OF_REFUSED: Final = {b"replay": (RUN_INPUT, "taken in"), b"discard": (DROP_INPUT, "discarded")}
 _SEEN_TO: Final = {b"retry": (REDELIVER, "sent again"), b"discard": (DISCARD, "discarded")}
@@ -409,7 +409,7 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
 
 
 def _options(page: Page, named: dict[str, list[str]], shards: int) -> tuple[int | None, dict[str, str]]:
-    """Give which shard is asked (None: all of them), and what else stands behind the path: where a list begins."""
+    """Give which shard is asked (None: all of them), and what else stands behind the path: what a list holds."""
     shard, options = page.shard, dict[str, str]()
     for name, texts in named.items():
         of_list = name in _BEGIN.get(page.command, ())

@@ -106,7 +106,7 @@ class RehearsedInPod(msgspec.Struct, kw_only=True, rename="camel"):
     by_digests: bool = False  # compared with the log's own digests, and not with the former code beside it
     followed: FollowedInPod | None = None  # None: it ended where the log did
     shard: int = 0  # whose log it was
-    shards: int = 1  # that the service has
+    of: int = 1  # how many shards the service has
 
 
 def of_replay(result: ReplayResult) -> Replayed:
@@ -158,7 +158,7 @@ def of_rehearsal(rehearsed: Rehearsed) -> RehearsedInPod:
         not_covered=[fitted(each, SHORT_BYTES) for each in rehearsed.not_covered[:LIST_MAX]],
         followed=None if rehearsed.followed is None else _followed(rehearsed.followed),
         shard=rehearsed.shard,
-        shards=rehearsed.of,
+        of=rehearsed.of,
     )
     met = len(rehearsed.coverage) - len(rehearsed.not_covered)
     all_ = len(ordered) + len(rehearsed.misfits) + len(rehearsed.not_covered) + met

@@ -126,6 +126,22 @@ def test_a_replica_that_hangs_is_left_for_the_next_one_long_before_one_that_is_s
         assert connection is hangs, "it was asked first"
 
 
+def test_each_further_try_is_given_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what is slow is answered in the end."""
+    given: list[float] = []
+
+    def begin(_: object, _method: str, _path: object, _query: object, answer_s: float, _wait_s: float) -> None:
+        given.append(answer_s)
+        raise TimeoutError
+
+    monkeypatch.setattr(HttpPort, "_begin", begin)
+    asks, _ = port(NOBODY, first_s=2.0, timeout_s=30.0, patience_s=60.0)
+    with pytest.raises(PeerUnreachable):
+        asks.ask("GET", ["x"], {})
+    assert given[:5] == [2.0, 4.0, 8.0, 16.0, 30.0]
+    assert set(given[5:]) == {30.0}
+
+
 def test_a_connection_that_hangs_when_it_is_used_again_is_left_as_soon(replica: Replica) -> None:
     port = HttpPort([replica.url], first_s=0.05, timeout_s=3600.0)
     assert port.ask("GET", ["topics"], {}) == b"yes"

@@ -222,6 +222,28 @@ def test_streams_whose_source_is_gone_are_forgotten(
     assert "stands in the manifest" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_stream_is_found_that_an_answer_about_all_has_no_room_for(
+    site: Served, capsys: pytest.CaptureFixture[str], *, refuses: bool
+) -> None:
+    """A release that knows no such question is asked about all."""
+    others, wanted = [{**refused(9, stands=True), "session": 8}], [{**refused(10, stands=True), "stream": 3}]
+
+    def answer(method: str, path: str, _body: object) -> dict[str, object]:
+        site.status = 200
+        if method == "POST":
+            return {}
+        if refuses and "stream" in path:
+            site.status = 400
+            return {"error": {"code": "DL3001", "message": "this page has no parameter `stream` - at `$.stream`"}}
+        return streams(*(wanted if "stream=3" in path else [*others, *wanted] if refuses else others))
+
+    site.answer = answer
+    told = json.loads(run(capsys, "sources", "retry", "airports", "flights", "--stream", "3", "--json"))
+    assert [each["stream"] for each in told["rows"]] == [3]
+    assert [path for method, path, _ in site.seen if method == "POST"] == ["/airports/-/streams/1/retry"]
+
+
 @pytest.mark.parametrize(("shards", "prefix"), [(1, ""), (2, "0-")])
 def test_streams_of_all_answers_are_forgotten(
     site: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shards: int, prefix: str

@@ -117,6 +117,7 @@ ASKED = [
     (get("/bank/-/sources/flights/refused"), ("streams", {"source": "flights"})),
     (get("/bank/-/sources/day%2F1/refused?from=7"), ("streams", {"source": "day/1", "from": "7"})),
     (get("/bank/-/sources/flights/refused?above=9"), ("streams", {"source": "flights", "above": "9"})),
+    (get("/bank/-/sources/flights/refused?stream=0"), ("streams", {"source": "flights", "stream": "0"})),
     (post("/bank/-/refused/5/replay"), ("order", {"command": "run-input", "invocation": "5"})),
     (post("/bank/-/refused/5/discard"), ("order", {"command": "drop-input", "invocation": "5"})),
     (post("/bank/-/streams/5/retry"), ("order", {"command": "retry-input", "invocation": "5"})),
