@@ -16,10 +16,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,6 @@ from bench.groups import (
     footprint,
     ingress,
     messaging,
-    pipelines,
     recovery,
     shards,
     takeover,
@@ -45,8 +44,8 @@ from bench.groups.foreign.page import FOREIGN_RESULTS, write_foreign_page
 from bench.groups.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.groups.upgrades import beside, failed_cut, live, rates
 from bench.groups.upgrades.page import UPGRADES_RESULTS, write_upgrades_page
+from bench.kubernetes.results import ClusterResults, write_group, write_left_out
 from bench.kubernetes.results import Group as Measured
-from bench.kubernetes.results import write_group, write_left_out
 from bench.machine import describe
 from bench.report import line, write_page
 from bench.setting import Setting
@@ -75,7 +74,6 @@ MESSAGING: Final[dict[str, Group]] = {
     "one-step": waiting.one_step,
     "timers": waiting.timers,
     "suspended": waiting.suspended,
-    "pipelines": pipelines.pipelines,
 }
 UPGRADES: Final[dict[str, Group]] = {
     "upgrade": live.upgrade,
@@ -100,7 +98,10 @@ DATA: Final[dict[str, Group]] = {
     "topics": topics.topics,
     "published": stores.published,
     "stored": stores.stored,
-    **drivers.DRIVERS,
+    "pipeline-batch": drivers.pipeline_batch,
+    "pipeline-rate": drivers.pipeline_rate,
+    "driver-takeover": drivers.driver_takeover,
+    "driver-memory": drivers.driver_memory,
 }
 EVERY: Final = {**GROUPS, **MESSAGING, **UPGRADES, **FOREIGN, **DATA}
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
@@ -123,46 +124,32 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def keep(machine: Machine, name: str, group: Measured) -> None:
-    """Put a group of services that talk into its file, and make the page anew.
+class Family(NamedTuple):
+    """Groups that are measured one by one, whose page is made of what was measured last of each."""
 
-    Of one that broke its reason alone is put there: it keeps its former figures, and the page names it as missing.
-    """
-    whole = all(each.value is not None for each in group.figures)
-    write = write_group if whole else write_left_out
-    results = write(MESSAGING_RESULTS, machine, name, group, list(MESSAGING))
-    write_messaging_page(results, list(MESSAGING))
+    groups: dict[str, Group]
+    results: Path
+    write_page: Callable[[ClusterResults, Sequence[str]], object]
+    in_part: bool = False  # a figure of a group may be left out alone, where what it needs is not installed
 
+    def keep(self, machine: Machine, name: str, group: Measured) -> None:
+        """Put a group into the file of results, and make the page anew.
 
-def keep_upgrades(machine: Machine, name: str, group: Measured) -> None:
-    """The same of a group of upgrades."""
-    whole = all(each.value is not None for each in group.figures)
-    write = write_group if whole else write_left_out
-    write_upgrades_page(write(UPGRADES_RESULTS, machine, name, group, list(UPGRADES)), list(UPGRADES))
-
-
-def keep_foreign(machine: Machine, name: str, group: Measured) -> None:
-    """The same of a group of programs in other languages."""
-    whole = all(each.value is not None for each in group.figures)
-    write = write_group if whole else write_left_out
-    write_foreign_page(write(FOREIGN_RESULTS, machine, name, group, list(FOREIGN)), list(FOREIGN))
+        Of one that broke its reason alone is put there: it keeps its former figures, and the page names it as missing.
+        """
+        found = [each.value is not None for each in group.figures]
+        write = write_group if all(found) or (self.in_part and any(found)) else write_left_out
+        self.write_page(write(self.results, machine, name, group, list(self.groups)), list(self.groups))
 
 
-def keep_data(machine: Machine, name: str, group: Measured) -> None:
-    """The same of rows that come in and go out; what is not installed leaves its own row empty."""
-    whole = any(each.value is not None for each in group.figures)
-    write = write_group if whole else write_left_out
-    write_data_page(write(DATA_RESULTS, machine, name, group, list(DATA)), list(DATA))
-
-
-Keep = Callable[[Machine, str, Measured], None]
-KEPT: Final[dict[str, tuple[dict[str, Group], Keep]]] = {
-    "messaging": (MESSAGING, keep),
-    "upgrades": (UPGRADES, keep_upgrades),
-    "foreign": (FOREIGN, keep_foreign),
-    "data": (DATA, keep_data),
+FAMILIES: Final = {
+    "messaging": Family(MESSAGING, MESSAGING_RESULTS, write_messaging_page),
+    "upgrades": Family(UPGRADES, UPGRADES_RESULTS, write_upgrades_page),
+    "foreign": Family(FOREIGN, FOREIGN_RESULTS, write_foreign_page),
+    "data": Family(DATA, DATA_RESULTS, write_data_page, in_part=True),
 }
-"""Groups that are measured one by one, and where each is put, by the option that asks for them."""
+"""By the option that asks for them."""
+Keep = Callable[[Machine, str, Measured], None]
 
 
 async def measure(setting: Setting, names: list[str], machine: Machine, done: Keep | None = None) -> list[Figure]:
@@ -203,12 +190,12 @@ def main(given: list[str] | None = None) -> int:
     if options.list:
         print("\n".join(EVERY))
         return 0
-    flag = next((each for each in KEPT if getattr(options, each)), None)
-    by_group, keeps = KEPT[flag] if flag is not None else (None, None)
-    names = options.only or list(GROUPS if by_group is None else by_group)
-    if by_group is not None and not by_group.keys() >= set(names):
-        raise SystemExit(f"of --{flag} are: {', '.join(by_group)}")
-    kept = keeps if not options.quick and options.output is None else None
+    flag = next((each for each in FAMILIES if getattr(options, each)), "")
+    family = FAMILIES.get(flag)
+    names = options.only or list(GROUPS if family is None else family.groups)
+    if family is not None and not family.groups.keys() >= set(names):
+        raise SystemExit(f"of --{flag} are: {', '.join(family.groups)}")
+    kept = family.keep if family is not None and not options.quick and options.output is None else None
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="deathless-bench-", dir=options.directory) as scratch:
         folder = Path(scratch)
@@ -229,7 +216,7 @@ def main(given: list[str] | None = None) -> int:
         write_results(results, options.output)
     elif kept is not None:
         pass  # group by group
-    elif whole and by_group is None:
+    elif whole and family is None:
         write_results(results, RESULTS)
         write_page(results)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -28,3 +29,20 @@ def peak_bytes(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started, as far as they live."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended, or a thread of it
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text(encoding="ascii").split())
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that come from it, as far as their parents live."""
+    found = [pid]
+    for parent in found:
+        found += children(parent)
+    return found

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,32 +26,21 @@ import msgspec
 from lab.spark import Missing, ensure
 
 from bench.figures import Figure, Goal, figure, median, percentile
-from bench.groups.pipelines import FEED_S, POLL_S, SERVICE, SERVICES, TIMED, WAIT_S, Line
+from bench.groups.data.between import POLL_S, SERVICES, WAIT_S, Between
+from bench.groups.data.topics import GIB, SCHEMA, delivery, written
 from bench.services.spark_alone import Files, Scans
-from bench.setting import ROOT, Setting
-from bench.usage import processor_s, resident_bytes
-from deathless.drivers.port import Delivery, Source
-from deathless.drivers.topic import Options, TopicSink
+from bench.setting import Setting, module_path
+from bench.usage import family, processor_s, resident_bytes
 from deathless.pipelines.client import PipelineClient
 from deathless.pipelines.ledger import Batch
 from deathless.pipelines.rows import blocks_of
-from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.operate.agents import DriverView
 from deathless.shell.process.forked import die_with_parent
 from deathless.topics.source import topic_directory
 
-Group = Callable[[Setting], Awaitable[list[Figure]]]
 T = TypeVar("T", Files, Scans)
-PIPELINE: Final = """apiVersion: deathless.dev/v1alpha1
-kind: SparkPipeline
-metadata: {{name: between}}
-spec:
-  module: "{module}"
-  replicas: {replicas}
-  drivers: {{replicas: {drivers}}}
-  services: [{{name: source}}, {{name: receiver}}]
-"""
 TRIGGER_S: Final = 0.1
+FEED_S: Final = 0.02  # between two rows while drivers are killed
 PROBE: Final = "probe"  # a query of ours, which no driver runs
 KEYS: Final = 250  # of a backlog: as many rows are under way at once
 NEW_ROWS: Final = 20  # of a driver, until its first row is behind us for certain
@@ -59,75 +48,9 @@ ROUNDS_S: Final = 130.0  # for all kills and handovers of a run: those that are 
 CPU_S: Final = 10.0
 SCANS: Final = 3
 BLOCK_ROWS: Final = 4096
-SCHEMA: Final = "flight:utf8,origin:utf8,minutes:int64,seats:int64?,delay:float64,remark:utf8"
 REMARK: Final = "the aircraft came late from its flight before, " * 20
-GIB: Final = 1 << 30
 COLD: Final = "a cold start of a driver"
 PLAIN: Final = "Spark alone, from a file to the row in its memory"
-
-
-class Between(Line):
-    """Two services and a pipeline between them that is started and stopped by itself."""
-
-    def __init__(self, folder: Path, path: str, replicas: int) -> None:
-        super().__init__(folder, path)
-        self._replicas = replicas
-
-    async def up(self, name: str, text: str) -> None:
-        """Start what a manifest says."""
-        (self.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-        await self.run("up", f"{name}.yaml", "--detach")
-
-    async def up_services(self) -> None:
-        """Start both services."""
-        ticks = SERVICES / "ticks.py"
-        more = ", topics: [{name: ticks, keepBytes: 1Gi}]"
-        for name, also in (("source", more), ("receiver", "")):
-            await self.up(name, SERVICE.format(name=name, module=f"{ticks}:{name}", replicas=self._replicas, more=also))
-
-    async def up_drivers(self, drivers: int) -> None:
-        """Start the pipeline with so many drivers."""
-        module = f"{SERVICES / 'tick_queries.py'}:build"
-        await self.up("between", PIPELINE.format(module=module, replicas=self._replicas, drivers=drivers))
-
-    async def down(self, name: str) -> None:
-        """Stop one of them, if it runs."""
-        with contextlib.suppress(RuntimeError):
-            await self.run("down", "-f", f"{name}.yaml")
-
-    async def ask(self, what: Callable[[PipelineClient], object]) -> None:
-        """Have the pipeline's service do something."""
-
-        def asked() -> None:
-            with PipelineClient("between", [f"dir:{self.directory('between')}"]) as client:
-                what(client)
-
-        await asyncio.to_thread(asked)
-
-    async def wait_warm(self, *others: int) -> DriverView:
-        """Wait until there is a warm driver whose process is none of these; gives it. Raises: TimeoutError."""
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                for each in self.drivers():
-                    if each.role == "warm" and each.driver_pid not in others:
-                        return each
-                await asyncio.sleep(POLL_S)
-
-    async def problem(self) -> str:
-        """Say what is wrong with the timed rows that came; empty: each came once."""
-        async with asyncio.timeout(WAIT_S):
-            while len(found := await self.times()) < self.sent:  # noqa: ASYNC110  other processes do it
-                await asyncio.sleep(POLL_S)
-        numbers = [number for number, *_ in found]
-        return wrong_rows(numbers, self.sent, await self.receiver.query("counted", TIMED))
-
-
-def wrong_rows(numbers: Sequence[int], sent: int, calls: int) -> str:
-    """Say what is wrong with rows 1 to `sent`, of which these came, in so many calls; empty: each came once."""
-    lost = sent - len(set(numbers) & set(range(1, sent + 1)))
-    if lost or calls != sent:
-        return f"{lost} of {sent} rows were lost, and there were {calls} calls"
-    return ""
 
 
 def judged(figures: Iterable[Figure], problem: str) -> list[Figure]:
@@ -152,19 +75,6 @@ def without_rows_ms(fault_us: int, called_us: Iterable[int]) -> float:
     return (at - fault_us) / 1000
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that come from it, as far as their parents live."""
-    children: dict[int, list[int]] = {}
-    for each in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
-            fields = (each / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(each.name))
-    found = [pid]
-    for parent in found:
-        found += children.get(parent, [])
-    return found
-
-
 def began_us(pid: int) -> int:
     """When a process began, in microseconds since 1970; to a tick (10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
@@ -183,7 +93,7 @@ async def _spark(setting: Setting, name: str, title: str) -> tuple[str, list[Fig
     except Missing as missing:
         setting.say(str(missing))
         return "", [figure(name, title, None, "", note=str(missing))]
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""), str(spark)))), []
+    return module_path(spark), []
 
 
 @contextlib.asynccontextmanager
@@ -347,7 +257,7 @@ async def _scans(setting: Setting, path: str) -> list[Figure]:
     folder = setting.new_folder()
     topic = Path(topic_directory(str(folder), "flights"))
     await asyncio.to_thread(topic.mkdir, parents=True)
-    await _write(topic, count)
+    await written(topic, (delivery(at, f"{SCHEMA},remark:utf8", [REMARK]) for at in range(1, count + 1)), BLOCK_ROWS)
     size = await asyncio.to_thread(_size_of, topic)
     found = await _alone(setting, path, Scans, "scan", str(folder), "flights", str(SCANS))
     took_s = median(found.took_s)
@@ -363,24 +273,9 @@ async def _scans(setting: Setting, path: str) -> list[Figure]:
     return judged(figures, problem)
 
 
-async def _write(folder: Path, count: int) -> None:
-    """Write the files of a topic, as its driver does."""
-    sink = TopicSink(lambda: RealFileSystem(folder), Options(str(folder)))
-    await sink.open(Source("airports", 0, bytes(16), 1, 1), 1)
-    for start in range(1, count + 1, BLOCK_ROWS):
-        await sink.deliver([_delivery(at) for at in range(start, start + BLOCK_ROWS)])
-    await sink.close()
-
-
 def _size_of(topic: Path) -> int:
     """Bytes of a topic's rows."""
     return sum(file.stat().st_size for file in topic.glob("*/*.rows"))
-
-
-def _delivery(position: int) -> Delivery:
-    row = [f"LH{position % 9999}", "FRA", position % 600, None if position % 7 else 3, position / 2, REMARK]
-    arguments: dict[str, object] = {"schema": SCHEMA, "time_us": position, "row": row}
-    return Delivery(position, "emit", f"key-{position % 1000}", arguments, None, 0, "")
 
 
 # ---- a driver that dies ----------------------------------------------------------------------------------------
@@ -509,11 +404,3 @@ def _processor_s(pids: Iterable[int]) -> float:
 def _resident_bytes(pids: Iterable[int]) -> list[int]:
     """Memory of each of those that still run."""
     return [resident_bytes(pid) for pid in pids if Path(f"/proc/{pid}").exists()]
-
-
-DRIVERS: Final[dict[str, Group]] = {
-    "pipeline-batch": pipeline_batch,
-    "pipeline-rate": pipeline_rate,
-    "driver-takeover": driver_takeover,
-    "driver-memory": driver_memory,
-}

@@ -26,13 +26,13 @@ from bench.figures import Figure, Goal, figure, median, percentile
 from bench.groups.messaging import spread
 from bench.load import NOTE
 from bench.setting import ROOT, Setting, module_path
-from bench.usage import processor_s
+from bench.usage import children, processor_s
 from deathless.base.config import ReplicaConfig, SourceConfig
 from deathless.shell.client.shard_client import Client
 from deathless.shell.process.forked import die_with_parent
 
-MODULE: Final = f"{Path(__file__).resolve().parents[2] / 'services' / 'intake.py'}:intake"
-INTAKE: Final = Program("intake", MODULE, "intake")
+MODULE: Final = Path(__file__).resolve().parents[2] / "services" / "intake.py"
+INTAKE: Final = Program("intake", f"{MODULE}:intake", "intake")
 GATE: Final = SourceConfig(
     name="rows", kind="connector", input="rows", key="value.sensor", options={"listen": "127.0.0.1:0"}
 )
@@ -41,7 +41,6 @@ WAIT_S: Final = 300.0  # for anything
 SETTLE_S: Final = 1.0
 BACK_S: Final = 20.0
 KILLS_OF_A_SET: Final = 8
-PARTITIONS: Final = 1
 
 
 class Intake(Cluster):
@@ -56,13 +55,8 @@ class Intake(Cluster):
     async def cost(self) -> float:
         """Processor time so far, seconds, of the workers and of all that runs beside them."""
         workers = list((await self.workers()).values())
-        beside = [pid for name in self.names for pid in _children(self.supervisor(name))]
+        beside = [pid for name in self.names for pid in children(self.supervisor(name))]
         return sum(processor_s(pid) for pid in {*workers, *beside})
-
-
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text(encoding="ascii").split()]
 
 
 @contextlib.asynccontextmanager

@@ -27,7 +27,7 @@ from deathless.base.topics.settings import FOLDER, Topic, topic_configs
 from deathless.shell.client.shard_client import Client
 from deathless.topics import TopicReader
 
-PUBLISHER: Final = Program("publisher", f"{MODULE.rpartition(':')[0]}:publisher", "publisher")
+PUBLISHER: Final = Program("publisher", f"{MODULE}:publisher", "publisher")
 TOPIC: Final = "rows"
 BURST: Final = 100  # rows of one call
 CALLS: Final = 64  # under way

@@ -19,7 +19,7 @@ from lab.go_programs import GoBuildFailed, built
 
 from bench.cluster import POLL_S, Cluster, NotReady, Program
 from bench.setting import Setting
-from bench.usage import peak_bytes, processor_s
+from bench.usage import children, peak_bytes, processor_s
 from deathless.base.config import BindingConfig, ReplicaConfig
 from deathless.base.foreign.binding import INPUTS, LIMITS, SERVICE_MODULE
 from deathless.base.topics.settings import topic_configs
@@ -135,16 +135,13 @@ class ForeignCluster(Cluster):
 
 def _children(pid: int, module: str) -> list[int]:
     """Children of a process that run a module."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # a thread, or a child, has ended meanwhile
-            children = map(int, (task / "children").read_text(encoding="ascii").split())
-            found += [child for child in children if module in _command(child)]
-    return found
+    return [child for child in children(pid) if module in _command(child)]
 
 
 def _command(process: int) -> str:
-    return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8", errors="replace")
+    with contextlib.suppress(OSError):  # it has ended
+        return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 class Counts(NamedTuple):

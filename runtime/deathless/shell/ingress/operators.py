@@ -12,8 +12,8 @@
     GET  /{service}/-/undelivered?from=ID          messages that drivers gave up, the oldest first
     POST /{service}/-/undelivered/{id}/retry       send one of them again; likewise discard
     GET  /{service}/-/sources?from=N               how far the streams of sources are, as their processes said last
-    GET  /{service}/-/sources/{name}/refused?from=LSN&above=ID&stream=N    rows that were refused, and those at which
-                                                   streams stand; the source's streams, with sessions above this one; of one
+    GET  /{service}/-/sources/{name}/refused?from=LSN&above=ID&stream=N    rows that were refused, and those at
+                                                   which streams stand; streams, with sessions above ID
     POST /{service}/-/streams/{id}/retry           have the row tried again at which a stream stands: its session's id
     POST /{service}/-/streams/{id}/{seq}/skip      pass that row over, which has this seq
     GET  /{service}/-/sinks                        how far sinks are, as their processes said last

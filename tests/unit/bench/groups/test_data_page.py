@@ -17,8 +17,10 @@ from tests.unit.bench.groups.test_messaging_page import MACHINE, group
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The page, elsewhere, as is the file of results."""
     path = tmp_path / "page.md"
-    monkeypatch.setattr(bench, "DATA_RESULTS", tmp_path / "data.json")
-    monkeypatch.setattr(bench, "write_data_page", lambda whole, order: page.write_data_page(whole, order, path))
+    elsewhere = bench.FAMILIES["data"]._replace(
+        results=tmp_path / "results.json", write_page=lambda whole, order: page.write_data_page(whole, order, path)
+    )
+    monkeypatch.setitem(bench.FAMILIES, "data", elsewhere)
     return path
 
 
@@ -27,8 +29,9 @@ def test_what_is_not_installed_leaves_its_own_row_empty(made: Path) -> None:
     absent = figure("c", "rows stored in ClickHouse", None, "rows/s", goal=goal, note="left out: not installed")
     both = group(figure("p", "rows stored in PostgreSQL", 100.0, "rows/s"))
     both.figures.append(absent)
-    bench.keep_data(MACHINE, "stored", both)
-    bench.keep_data(MACHINE, "kafka-in", group(figure("k", "records", None, "records/s", note="left out: no Kafka")))
+    keep = bench.FAMILIES["data"].keep
+    keep(MACHINE, "stored", both)
+    keep(MACHINE, "kafka-in", group(figure("k", "records", None, "records/s", note="left out: no Kafka")))
     text = made.read_text()
     assert "| rows stored in PostgreSQL | 100 rows/s |" in text
     assert "| rows stored in ClickHouse | left out |  |  | >= 2,000,000 |" in text

@@ -34,18 +34,19 @@ def rate(value: float | None, note: str = "") -> Figure:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """The file of results and the page, elsewhere."""
     results, page = tmp_path / "messaging.json", tmp_path / "page.md"
-    monkeypatch.setattr(bench, "MESSAGING_RESULTS", results)
-    monkeypatch.setattr(
-        bench, "write_messaging_page", lambda whole, order: messaging_page.write_messaging_page(whole, order, page)
+    elsewhere = bench.FAMILIES["messaging"]._replace(
+        results=results, write_page=lambda whole, order: messaging_page.write_messaging_page(whole, order, page)
     )
+    monkeypatch.setitem(bench.FAMILIES, "messaging", elsewhere)
     return results, page
 
 
 def test_a_group_that_is_measured_again_has_its_new_date_and_the_others_keep_theirs(files: tuple[Path, Path]) -> None:
     _, page = files
-    bench.keep(MACHINE, "timers", group(rate(4.0, "told by timers")))
-    bench.keep(MACHINE, "forks", group(rate(3.0)))
-    bench.keep(MACHINE, "forks", group(rate(12.0), "2026-11-23 09:00 UTC", "1234567"))
+    keep = bench.FAMILIES["messaging"].keep
+    keep(MACHINE, "timers", group(rate(4.0, "told by timers")))
+    keep(MACHINE, "forks", group(rate(3.0)))
+    keep(MACHINE, "forks", group(rate(12.0), "2026-11-23 09:00 UTC", "1234567"))
     rows = [line for line in page.read_text().splitlines() if line.startswith("| messages")]
     assert rows == [
         "| messages of x | 12 messages/s | 9 | gRPC 5 | >= 10 | yes | 2026-11-23 09:00 UTC | 1234567 | 1.5, 2.5 |",
@@ -56,10 +57,11 @@ def test_a_group_that_is_measured_again_has_its_new_date_and_the_others_keep_the
 
 def test_a_group_that_broke_keeps_its_figures_and_the_page_says_why(files: tuple[Path, Path]) -> None:
     _, page = files
-    bench.keep(MACHINE, "forks", group(rate(3.0)))
+    keep = bench.FAMILIES["messaging"].keep
+    keep(MACHINE, "forks", group(rate(3.0)))
     row = next(line for line in page.read_text().splitlines() if line.startswith("| messages"))
-    bench.keep(MACHINE, "forks", group(rate(None, "left out: broken"), "2026-11-23 09:00 UTC"))
-    bench.keep(MACHINE, "timers", group(rate(None, "left out: too late")))
+    keep(MACHINE, "forks", group(rate(None, "left out: broken"), "2026-11-23 09:00 UTC"))
+    keep(MACHINE, "timers", group(rate(None, "left out: too late")))
     text = page.read_text()
     assert row in text.splitlines()
     why = "2026-11-23 09:00 UTC, abcdef0: left out: broken."

@@ -21,14 +21,17 @@ from tests.unit.bench.groups.test_messaging_page import MACHINE, group
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The page, elsewhere, as is the file of results."""
     path = tmp_path / "page.md"
-    monkeypatch.setattr(bench, "UPGRADES_RESULTS", tmp_path / "upgrades.json")
-    monkeypatch.setattr(bench, "write_upgrades_page", lambda whole, order: page.write_upgrades_page(whole, order, path))
+    elsewhere = bench.FAMILIES["upgrades"]._replace(
+        results=tmp_path / "results.json", write_page=lambda whole, order: page.write_upgrades_page(whole, order, path)
+    )
+    monkeypatch.setitem(bench.FAMILIES, "upgrades", elsewhere)
     return path
 
 
 def test_each_group_has_its_rows_and_one_that_broke_its_reason(made: Path) -> None:
-    bench.keep_upgrades(MACHINE, "testing", group(figure("t", "tests", 60.0, "tests/s", goal=Goal("at least", 50))))
-    bench.keep_upgrades(MACHINE, "upgrade", group(figure("u", "an upgrade", None, "ms", note="left out: broken")))
+    keep = bench.FAMILIES["upgrades"].keep
+    keep(MACHINE, "testing", group(figure("t", "tests", 60.0, "tests/s", goal=Goal("at least", 50))))
+    keep(MACHINE, "upgrade", group(figure("u", "an upgrade", None, "ms", note="left out: broken")))
     text = made.read_text()
     assert "| tests | 60 tests/s |  |  | >= 50 | yes | 2026-11-22 12:00 UTC | abcdef0 | 1.5, 2.5 |" in text
     assert "- **upgrade**: 2026-11-22 12:00 UTC, abcdef0: left out: broken.\n" in text

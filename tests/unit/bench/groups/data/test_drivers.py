@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from bench import __main__ as bench
+from bench import usage
 from bench.figures import Goal, figure
-from bench.groups.data import drivers
+from bench.groups.data import between, drivers
 from bench.setting import Setting
 from lab.spark import Missing
 
@@ -23,7 +25,7 @@ with subprocess.Popen([sys.executable, "-c", "print('there', flush=True); input(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("name", list(drivers.DRIVERS))
+@pytest.mark.parametrize("name", ["pipeline-batch", "pipeline-rate", "driver-takeover", "driver-memory"])
 async def test_a_group_without_spark_is_left_out_with_the_reason(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,7 +33,7 @@ async def test_a_group_without_spark_is_left_out_with_the_reason(
         raise Missing("Spark left out: there is no Java")
 
     monkeypatch.setattr(drivers, "ensure", missing)
-    [found] = await drivers.DRIVERS[name](Setting(tmp_path, quick=True))
+    [found] = await bench.DATA[name](Setting(tmp_path, quick=True))
     assert (found.value, found.note) == (None, "Spark left out: there is no Java")
     assert os.listdir(tmp_path) == [], "nothing is started"
 
@@ -53,7 +55,7 @@ def test_a_takeover_ends_with_the_first_row_behind_the_longest_pause() -> None:
     ],
 )
 def test_rows_that_were_lost_or_doubled_are_told(numbers: list[int], calls: int, wrong: str) -> None:
-    assert drivers.wrong_rows(numbers, 3, calls) == wrong
+    assert between.wrong_rows(numbers, 3, calls) == wrong
 
 
 def test_figures_of_rows_that_were_lost_have_no_numbers() -> None:
@@ -68,7 +70,7 @@ def test_a_family_holds_the_children_of_a_process_and_its_begin_is_known() -> No
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"there\n"
-        ours, theirs = drivers.family(os.getpid()), drivers.family(parent.pid)
+        ours, theirs = usage.family(os.getpid()), usage.family(parent.pid)
         began_us = drivers.began_us(parent.pid)
         parent.communicate(b"end\n")
     assert theirs[0] == parent.pid
